@@ -17,26 +17,33 @@ from prowess.skills.discover import discover
 from prowess.skills.load import load
 from prowess.stores.memory import MemoryArtifacts
 from prowess.tools.base import Tool, Tools
-from prowess.tools.session_work import SessionWork, WorkOptions
+from prowess.tools.session_work import SessionWork, WorkBackend, WorkOptions
 from prowess.workspace.executors.local import LocalExecutor
 from prowess.workspace.isolation.selftest import DEFAULT_UID
 from prowess.workspace.limits import RunLimits
 from prowess.workspace.process.client import Processes
+from prowess.workspace.scripts.environments import Environments
 
 UID = DEFAULT_UID if os.geteuid() == 0 else None  # whom scripts run as
 
 
 @asynccontextmanager
-async def open_work(dir: str, *roots: Path, use: tuple[str, ...] = ()) -> AsyncIterator[SessionWork]:
-    """Skills below `roots`, of which some are in use."""
+async def open_work(
+    dir: str, *roots: Path, use: tuple[str, ...] = (), environments: str | None = None
+) -> AsyncIterator[SessionWork]:
+    """Skills below `roots`, of which some are in use. `environments` is a folder for the packages of scripts."""
     catalog = discover(*roots)
     limits = RunLimits()
     async with Processes() as processes:
         executor = LocalExecutor(processes, uid=UID, limits=limits)
-        options = WorkOptions(dir=dir, uid=UID, limits=limits)
-        work = SessionWork(
-            SessionKey(session=f"s-{os.urandom(6).hex()}"), executor, options, artifacts=MemoryArtifacts()
+        backend = WorkBackend(
+            executor=executor,
+            uid=UID,
+            limits=limits,
+            artifacts=MemoryArtifacts(),
+            environments=environments and Environments(environments, processes=processes, environ=os.environ),
         )
+        work = SessionWork(SessionKey(session=f"s-{os.urandom(6).hex()}"), WorkOptions(dir=dir), lambda: backend)
         try:
             for name in use:
                 await work.load(load(catalog, name))

@@ -28,7 +28,7 @@ from prowess.policy.allowed_tools import AllowedTools, parse_allowed
 from prowess.policy.decision import PolicyContext
 from prowess.stores.memory import MemoryEventLog
 from prowess.tools.base import Tools
-from prowess.tools.session_work import SessionWork, WorkOptions
+from prowess.tools.session_work import SessionWork, WorkBackend, WorkOptions
 from prowess.workspace.executors.none import NoExecutor
 
 KEY = SessionKey(session="s")
@@ -116,7 +116,7 @@ class Play:
 
         talk, secrets = Conversation(SkillTextRenderer(lambda id, digest: None)), SessionSecrets(self)
         record = EventWriter(recorder, talk, secrets)
-        work = SessionWork(KEY, NoExecutor(), WorkOptions(dir=""))
+        work = SessionWork(KEY, WorkOptions(dir=""), lambda: WorkBackend(executor=NoExecutor()))
         approvals = ApprovalBook(record, talk.questions, secrets, work, approver=self.approver)
         await secrets.learn(list(self.secrets))
         repair = CallRepair(Names())

@@ -16,7 +16,6 @@ import pytest
 from guard import GUARD_S
 from prowess.errors import StoreError
 from prowess.policy.approvals import (
-    ApprovalFile,
     Standing,
     UserApprovals,
     changes,
@@ -123,7 +122,7 @@ def test_revoke_by_number_skill_and_capability(state: str) -> None:
 
 
 def test_a_change_is_seen_at_once_and_an_unchanged_file_is_not_read_again(state: str) -> None:
-    file = ApprovalFile(state)
+    file = UserApprovals(state)
     assert file.current().rows == ()
     grant(state, ONE)
     first = file.current()
@@ -244,7 +243,7 @@ def test_a_file_that_is_none(state: str, kind: str) -> None:
 def test_a_file_kept_elsewhere_stays_there(state: str, tmp_path: Path) -> None:
     os.makedirs(state)
     _store(state).symlink_to(tmp_path / "dotfiles.json")
-    file = ApprovalFile(state)
+    file = UserApprovals(state)
     assert file.current().rows == ()
     grant(state, ONE)
     assert _store(state).is_symlink() and file.current().rows == (ONE,)

@@ -144,7 +144,7 @@ def test_a_built_in_tool_touches_three_files(place: Place, risk: str) -> None:
     place.insert(
         "prowess/tools/builtin.py",
         ("from prowess.tools.files.read", "from prowess.tools.count_words import CountWords\n"),
-        ("        AskUser(asker),", "        CountWords(),\n"),
+        ("        ToolMaker(AskUser.spec", "        ToolMaker(CountWords.spec, CountWords),\n"),
     )
     assert len(place.touched) == 3
 

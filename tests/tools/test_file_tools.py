@@ -19,12 +19,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prowess import open_runtime
 from prowess.core.values import Outcome
 from prowess.policy.secrets import Redactor
+from prowess.runtime.factories import preview_kit
 from prowess.tools.files.grep import Grep
 from prowess.tools.files.list import ListDir
 from prowess.tools.files.paths import match_glob, shown
-from prowess.tools.files.toolset import file_tools
+from prowess.tools.files.read import ReadFile
 from prowess.tools.files.write import DeleteFile, WriteFile
 from prowess.tools.session_work import SessionWork
 from works import UID, call, open_work, with_work, within
@@ -391,8 +393,7 @@ def test_a_hard_link_to_somebody_elses_file_is_not_read(tell: Any, not_run: Call
         secret = root.parent / "secret"
         secret.write_text("root only\n", encoding="utf-8")
         os.link(secret, root / "out" / "mine.txt")
-        reader = file_tools(work)[0]
-        return await call(Grep(work), {"pattern": "root"}), await call(reader, {"file_name": "out/mine.txt"})
+        return await call(Grep(work), {"pattern": "root"}), await call(ReadFile(work), {"file_name": "out/mine.txt"})
 
     grep, read = tell(story)
     assert grep.data["matches"] == 0 and "Could not be read: out/mine.txt" in grep.content
@@ -608,14 +609,18 @@ def test_a_socket_is_told(tell: Any) -> None:
 # --- the set ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_changes_things_is_there_only_when_switched_on(workspace_dir: str) -> None:
-    async def story(work: SessionWork) -> None:
-        assert [tool.spec.name for tool in file_tools(work)] == ["read_file", "list_dir", "grep"]
-        every = file_tools(work, enabled=["network_request", "delete_file", "write_file", "skill_exec"])
-        assert [tool.spec.name for tool in every][3:] == ["write_file", "delete_file", "network_request"]
-        assert [tool.spec.read_only for tool in every] == [True, True, True, False, False, False]
+def test_what_changes_things_is_there_only_when_switched_on(skills: Path) -> None:
+    def file_tools(enable: list[str]) -> dict[str, bool]:
+        with open_runtime(cwd=str(skills), environ={}, flags={"tools.enable": enable}) as runtime:
+            specs = {spec.name: spec.read_only for spec in preview_kit(runtime).calls.tools.specs()}
+        names = list(specs)
+        return {name: specs[name] for name in names[names.index("read_file") :]}
 
-    with_work(workspace_dir, story)
+    reading = {"read_file": True, "list_dir": True, "grep": True}
+    assert file_tools([]) == reading
+    every = file_tools(["network_request", "delete_file", "write_file", "skill_exec"])
+    assert list(every) == [*reading, "write_file", "delete_file", "network_request"]
+    assert every == {**reading, "write_file": False, "delete_file": False, "network_request": False}
 
 
 def test_one_spelling_is_what_policy_judges(workspace_dir: str) -> None:

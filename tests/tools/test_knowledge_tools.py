@@ -27,7 +27,7 @@ from prowess.tools.ask_user import AskUser
 from prowess.tools.base import Tools
 from prowess.tools.plan import UpdatePlan
 from prowess.tools.schema import parse_arguments
-from prowess.tools.session_work import LoadedSkill, SessionWork, WorkOptions
+from prowess.tools.session_work import LoadedSkill, SessionWork, WorkBackend, WorkOptions
 from prowess.tools.skills.docs import SkillListDocs, SkillSelectDocs
 from prowess.tools.skills.load import SkillLoad, SkillUnload
 from prowess.tools.skills.loaded import LoadedSkills, body_ref, doc_ref
@@ -56,7 +56,9 @@ class Desk:
 
     def __init__(self, root: Path | prowess.Skill, place: str, **given: Any) -> None:
         self.root = root
-        self.work = SessionWork(SessionKey(session="s"), NoExecutor(), WorkOptions(dir=place))
+        self.work = SessionWork(
+            SessionKey(session="s"), WorkOptions(dir=place), lambda: WorkBackend(executor=NoExecutor())
+        )
         self.events: list[tuple[str, ...]] = []
         self.view: set[str] = set()
         self.plan: Plan | None = given.pop("plan", None)

@@ -31,7 +31,7 @@ MAKE = (
 def read(root: Path, name: str, **more: Any) -> Any:
     async def work(kit: Any) -> Any:
         await kit.call("skill_run", {"skill": "demo", "command": MAKE})
-        await kit.work.artifacts.save(kit.work.key, "notes@home.txt", b"kept\n")
+        await kit.work.backend.artifacts.save(kit.work.key, "notes@home.txt", b"kept\n")
         return await kit.call("read_file", {"file_name": name, **more})
 
     return with_kit(root, work, executor="local")

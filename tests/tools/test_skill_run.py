@@ -246,7 +246,7 @@ def test_artifacts_go_in_and_out_whole(root: Path, executor: str) -> None:
 def test_a_pinned_artifact_stays_what_it_was(root: Path) -> None:
     async def work(kit: Any) -> list[str]:
         async def save(text: str) -> None:
-            await kit.work.artifacts.save(kit.work.key, "a.txt", text.encode())
+            await kit.work.backend.artifacts.save(kit.work.key, "a.txt", text.encode())
 
         async def read(pin: bool) -> str:
             to = "work/pinned.txt" if pin else "work/newest.txt"

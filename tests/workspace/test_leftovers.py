@@ -28,12 +28,10 @@ from prowess.skills.discover import discover
 from prowess.skills.load import load
 from prowess.skills.skill import Skill
 from prowess.tools.run.skill_run import SkillRun
-from prowess.tools.session_work import SessionWork, WorkOptions
+from prowess.tools.session_work import SessionWork, WorkBackend, WorkOptions
 from prowess.workspace.cleanup import clean, list_leftovers
 from prowess.workspace.executors.none import NoExecutor
-from prowess.workspace.process.client import Processes
 from prowess.workspace.scripts.environment_store import list_environments, remove_environment
-from prowess.workspace.scripts.environments import Environments
 from prowess.workspace.session_folder import OpenPlace, read_meta, write_meta
 from prowess.workspace.skill_trees import lock_folder, publish
 from prowess.workspace.skill_trees_in_use import TreeUser, find_users, remove_published
@@ -42,6 +40,10 @@ from works import open_work, within
 BLOCK = '# /// script\n# dependencies = ["tinydep"]\n# ///\nimport tinydep\n'
 WAITS = BLOCK + "import os\nos.mkfifo('out/go')\nprint(tinydep.SAYS, flush=True)\nopen('out/go').read()\n"
 SKILL = "---\nname: demo\ndescription: Does one thing.\n---\n{}\n"
+
+
+def no_backend() -> WorkBackend:
+    return WorkBackend(executor=NoExecutor())
 
 
 @pytest.fixture
@@ -169,8 +171,7 @@ def test_what_was_removed_after_the_decision_is_not_installed_without_asking(
     args = {"skill": "demo", "script": "scripts/x.py"}
 
     async def story() -> tuple[list[str], list[str], WorkspaceError]:
-        async with open_work(dir, root, use=("demo",)) as work, Processes() as processes:
-            work.environments = Environments(f"{dir}/environments", processes=processes, environ=os.environ)
+        async with open_work(dir, root, use=("demo",), environments=f"{dir}/environments") as work:
             tool = SkillRun(work)
             first = [need.capability for need in await tool.needs(args)]
             granted = within(granted=frozenset(first))
@@ -309,7 +310,7 @@ def test_nothing_published_goes_when_the_store_cannot_be_read(
 @contextlib.contextmanager
 def working(dir: str, text: str, *, store: str | None = None, tenant: str = "default") -> Iterator[str]:
     """Somebody who has that skill loaded; its digest."""
-    work = SessionWork(SessionKey(session="s", tenant=tenant), NoExecutor(), WorkOptions(dir=dir, store=store))
+    work = SessionWork(SessionKey(session="s", tenant=tenant), WorkOptions(dir=dir, store=store), no_backend)
 
     async def begin() -> str:
         return (await work.load(Skill.from_text(SKILL.format(text)))).skill.digest
@@ -387,7 +388,7 @@ def test_sessions_of_every_tenant_are_asked(dir: str, root: Path, cleaned: Any, 
 
     with_kit(root, nothing, executor="none", settings={"store": store}, session="s", tenant="other")
     [digest] = trees(dir)
-    work = SessionWork(SessionKey(session="s", tenant="other"), NoExecutor(), WorkOptions(dir=dir, store=store))
+    work = SessionWork(SessionKey(session="s", tenant="other"), WorkOptions(dir=dir, store=store), no_backend)
 
     async def known() -> None:
         await work.load(load(discover(root), "demo"))
@@ -417,12 +418,13 @@ def test_who_loads_while_others_clean_has_a_whole_skill(dir: str) -> None:
     worker = """
 import asyncio, os, sys
 from prowess.skills.skill import Skill
-from prowess.tools.session_work import SessionWork, WorkOptions
+from prowess.tools.session_work import SessionWork, WorkBackend, WorkOptions
 from prowess.core.values import SessionKey
 from prowess.workspace.executors.none import NoExecutor
 skill = Skill.from_text("---\\nname: demo\\ndescription: x\\n---\\n", files={f"f{n}": "x" for n in range(20)})
 async def once():
-    work = SessionWork(SessionKey(session="s"), NoExecutor(), WorkOptions(dir=sys.argv[1], store="/dev/null"))
+    options = WorkOptions(dir=sys.argv[1], store="/dev/null")
+    work = SessionWork(SessionKey(session="s"), options, lambda: WorkBackend(executor=NoExecutor()))
     loaded = await work.load(skill)
     for _ in range(3):
         await asyncio.sleep(0)

@@ -10,6 +10,7 @@ _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _CHUNK_BYTES = 64 * 1024
 _COPIED_BYTES = 1024 * 1024
+_PASSABLE = 0o711  # the user of a script must reach its own files, and need not list others
 
 
 class NotRegular(OSError):
@@ -101,3 +102,18 @@ def write_whole(path: str | os.PathLike[str], data: bytes | Iterable[bytes], *, 
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def make_passable(folder: str) -> None:
+    """Creates the folder and missing parents, passable for other users. Existing folders keep their mode."""
+    missing = []
+    while not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for folder in reversed(missing):
+        try:
+            os.mkdir(folder)
+            os.chmod(folder, _PASSABLE)
+        except FileExistsError:
+            if not os.path.isdir(folder):
+                raise

@@ -133,7 +133,7 @@ class CallPolicy:
         if call.tool not in STEERING_TOOLS:
             return self._context
         grants = self._find_grants()
-        isolation = await self._work.executor.isolation()
+        isolation = await self._work.backend.executor.isolation()
         context = replace(self._context, isolation=isolation, grants=grants)
         ref = call.args.get("skill")
         judges_programs = bool(grants) or self._allows_commands()

@@ -38,8 +38,7 @@ from prowess.core.values import CatalogPlan, Outcome, Plan, ToolCall, ToolSpec, 
 from prowess.errors import ProwessError, ResourceNotFound, SkillDenied
 from prowess.policy.allowed_tools import canonical_tools
 from prowess.policy.decision import PolicyContext
-from prowess.tools.base import Tools
-from prowess.tools.builtin import make_tools
+from prowess.tools.builtin import BuiltinTools, make_tools
 from prowess.tools.run.terminals import Programs
 from prowess.tools.session_work import LoadedSkill, SessionWork
 from prowess.tools.skills.loaded import LoadedSkills
@@ -102,8 +101,8 @@ class Toolkit:
             state=self.conversation.state.values,
         )
 
-    def _make_own_tools(self) -> Tools:
-        tools = make_tools(
+    def _make_own_tools(self) -> BuiltinTools:
+        return make_tools(
             self.work,
             self.shelf,
             self._programs,
@@ -115,7 +114,6 @@ class Toolkit:
             activate=lambda ref, grant: self._load_first({"skill": ref}, grant),
             skill_at=self._loader.find_id_at,
         )
-        return Tools(*tools)
 
     def _make_runner(self, tools: Toolset, context: PolicyContext, parent: Toolkit | None) -> ToolCallRunner:
         """Makes the runner of calls. A child run has at most the permissions of its parent."""

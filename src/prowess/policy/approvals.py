@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from prowess._internal.json_file import UserFile, file_signature, now
@@ -157,33 +158,26 @@ def files_of(skill: Skill) -> Files:
     return tuple(files)
 
 
-class ApprovalFile:
-    """Current approvals; the file is read again when it changes."""
-
-    def __init__(self, state_dir: str) -> None:
-        self._state_dir = state_dir
-        self._seen: object = ()
-        self._approvals = Approvals()
-
-    def current(self) -> Approvals:
-        seen = file_signature(_file(self._state_dir).path)
-        if seen != self._seen:
-            self._approvals = load_approvals(self._state_dir)
-            self._seen = seen
-        return self._approvals
-
-
+@dataclass(slots=True)
 class UserApprovals:
     """Permanent approvals of the current user. `by` is the name recorded for new ones."""
 
-    def __init__(self, state_dir: str, by: str) -> None:
-        self._state_dir = state_dir
-        self._by = by
-        self._file = ApprovalFile(state_dir)
+    state_dir: str
+    by: str = ""
+    _seen: object = field(default=(), init=False)
+    _approvals: Approvals = field(default=Approvals(), init=False)
+
+    def current(self) -> Approvals:
+        """Returns the current approvals. The file is read again when it changes."""
+        seen = file_signature(_file(self.state_dir).path)
+        if seen != self._seen:
+            self._approvals = load_approvals(self.state_dir)
+            self._seen = seen
+        return self._approvals
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return self._file.current().findings
+        return self.current().findings
 
     def find(self, skill: Skill, capability: str) -> ApprovalAnswered | None:
         row = self._find_row(skill, capability)
@@ -194,7 +188,7 @@ class UserApprovals:
 
     def changed(self, skill: Skill, capability: str) -> dict[str, Any]:
         """Returns the changes since an earlier approval. Empty when this content is approved, or when there is none."""
-        approvals = self._file.current()
+        approvals = self.current()
         about = (skill.entry.id, skill.digest, capability)
         earlier = approvals.find_earlier(*about)
         if earlier is None or approvals.find(*about) is not None:
@@ -204,14 +198,14 @@ class UserApprovals:
     def remember(self, skill: Skill, capability: str) -> None:
         """Saves an approval. An existing one is not overwritten."""
         if self._find_row(skill, capability) is None:
-            standing = make_standing(skill, capability, self._by)
-            grant(self._state_dir, standing)
+            standing = make_standing(skill, capability, self.by)
+            grant(self.state_dir, standing)
 
     def grants(self, skill: Skill) -> bool:
         return self._find_row(skill, ALLOWED_TOOLS) is not None
 
     def _find_row(self, skill: Skill, capability: str) -> Standing | None:
-        approvals = self._file.current()
+        approvals = self.current()
         return approvals.find(skill.entry.id, skill.digest, capability)
 
 

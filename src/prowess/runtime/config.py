@@ -74,22 +74,49 @@ def find_places(cwd: str, environ: Mapping[str, str]) -> ConfigPlaces:
     cwd = os.path.realpath(cwd)
     own_home = environ.get("HOME") or environ.get("USERPROFILE") or os.path.expanduser("~")
     home = _absolute(environ.get("PROWESS_HOME") or own_home, cwd, own_home)
-    not_projects = {os.path.realpath(home)} - {cwd}
-    upwards = list(_upwards(cwd))
-    marked = (folder for folder in upwards if _is_own(os.path.join(folder, ".agent"), cwd))
-    git_root = next((folder for folder in upwards if os.path.exists(os.path.join(folder, ".git"))), None)
-    candidates = (*marked, *([git_root] if git_root else []), cwd)
-    _, cache_dir = _find_variable(environ, "PROWESS_CACHE_DIR", "SKILLS_CACHE_DIR") or (None, None)
-    xdg = environ.get("XDG_CACHE_HOME", "")
-    default_cache = os.path.join(xdg if os.path.isabs(xdg) else os.path.join(home, ".cache"), "prowess")
+    git_root = _find_git_root(cwd)
     return ConfigPlaces(
         cwd=cwd,
         home=home,
-        project=next(folder for folder in candidates if folder not in not_projects),
+        project=_find_project(cwd, home, git_root),
         git_root=git_root,
-        cache_dir=_absolute(cache_dir, cwd, home) if cache_dir else default_cache,
+        cache_dir=_find_cache_dir(environ, cwd, home),
         state_dir=os.path.join(home, ".prowess"),
     )
+
+
+def _find_git_root(cwd: str) -> str | None:
+    for folder in _upwards(cwd):
+        git = os.path.join(folder, ".git")
+        if os.path.exists(git):
+            return folder
+    return None
+
+
+def _find_project(cwd: str, home: str, git_root: str | None) -> str:
+    user_folder = os.path.realpath(home)
+
+    def may_be_project(folder: str) -> bool:
+        return folder == cwd or folder != user_folder
+
+    for folder in _upwards(cwd):
+        agent = os.path.join(folder, ".agent")
+        if may_be_project(folder) and _is_own(agent, cwd):
+            return folder
+    if git_root is not None and may_be_project(git_root):
+        return git_root
+    return cwd
+
+
+def _find_cache_dir(environ: Mapping[str, str], cwd: str, home: str) -> str:
+    named = _find_variable(environ, "PROWESS_CACHE_DIR", "SKILLS_CACHE_DIR")
+    if named is not None:
+        _, folder = named
+        return _absolute(folder, cwd, home)
+    caches = environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(caches):
+        caches = os.path.join(home, ".cache")
+    return os.path.join(caches, "prowess")
 
 
 def _is_own(folder: str, cwd: str) -> bool:
@@ -99,10 +126,12 @@ def _is_own(folder: str, cwd: str) -> bool:
     """
     try:
         found = os.lstat(folder)
-        owners = {os.geteuid(), 0, os.stat(cwd).st_uid} if hasattr(os, "geteuid") else {found.st_uid}
+        working = os.stat(cwd)
     except OSError:
         return False
-    return found.st_uid in owners and os.path.isdir(folder)
+    if hasattr(os, "geteuid") and found.st_uid not in (os.geteuid(), 0, working.st_uid):
+        return False
+    return os.path.isdir(folder)
 
 
 def load_config(
@@ -127,30 +156,41 @@ def load_config(
     if without_files:
         config_file = None
     elif path := find_config_file(places.state_dir):
-        merged.add(_settings_of(load_config_text(path), places.home, places.home), path)
+        own = load_config_text(path)
+        merged.add(_settings_of(own, places.home, places.home), path)
     if config_file is not None:
         path = _absolute(config_file, places.cwd, places.home)
-        merged.add(_settings_of(load_config_text(path), places.project, places.home), path)
+        named = load_config_text(path)
+        merged.add(_settings_of(named, places.project, places.home), path)
     elif not without_files:
         project = _add_project_file(merged, places, trusted, for_this_call, accepts)
     for settings, origin in _above_files(places, environ, flags or {}):
         merged.add(settings, origin)
         if project.otherwise is not None:
             project.otherwise.add(settings, origin)
-    _, roots = _find_variable(environ, "PROWESS_SKILLS_ROOT", "SKILLS_ROOT") or (None, "")
-    extra_roots = (_absolute(root, places.cwd, places.home) for root in split_roots(roots))
     accepted = None
     if project.otherwise is not None and project.otherwise.values != merged.values:
-        accepted = Accepted(project.path, project.sha256, build_config(project.otherwise.values))
+        otherwise = build_config(project.otherwise.values)
+        accepted = Accepted(project.path, project.sha256, otherwise)
+    config = build_config(merged.values)
+    extra_roots = _find_extra_roots(places, environ)
     return LoadedConfig(
-        config=build_config(merged.values),
+        config=config,
         origins=merged.origins,
         findings=tuple(project.findings),
-        extra_roots=tuple(dict.fromkeys(extra_roots)),
+        extra_roots=extra_roots,
         project_trusted=trusted,
         for_this_call=for_this_call,
         accepted=accepted,
     )
+
+
+def _find_extra_roots(places: ConfigPlaces, environ: Mapping[str, str]) -> tuple[str, ...]:
+    found = _find_variable(environ, "PROWESS_SKILLS_ROOT", "SKILLS_ROOT")
+    if found is None:
+        return ()
+    roots = [_absolute(root, places.cwd, places.home) for root in split_roots(found[1])]
+    return tuple(dict.fromkeys(roots))
 
 
 def _above_files(
@@ -158,11 +198,17 @@ def _above_files(
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """Yields the settings of environment and flags, which override all files, each with its origin."""
     for name, (primary, fallback) in _COMMAND_LISTS.items():
-        if found := _find_variable(environ, primary, fallback):
-            yield {name: tuple(filter(None, re.split(r"[,\s]+", found[1])))}, f"environment {found[0]}"
-    if found := _find_variable(environ, "PROWESS_WORKSPACE_DIR"):
-        yield {"workspace.dir": _absolute(found[1], places.cwd, places.home)}, f"environment {found[0]}"
-    yield _settings_of(_nested(flags), places.cwd, places.home), "flag"
+        found = _find_variable(environ, primary, fallback)
+        if found is not None:
+            variable, text = found
+            programs = re.split(r"[,\s]+", text)
+            yield {name: tuple(filter(None, programs))}, f"environment {variable}"
+    found = _find_variable(environ, "PROWESS_WORKSPACE_DIR")
+    if found is not None:
+        variable, folder = found
+        yield {"workspace.dir": _absolute(folder, places.cwd, places.home)}, f"environment {variable}"
+    settings = _settings_of(_nested(flags), places.cwd, places.home)
+    yield settings, "flag"
 
 
 class _ProjectFile(NamedTuple):
@@ -179,8 +225,9 @@ def _add_project_file(
 
     A broken file in an untrusted folder is only a finding: a stranger's mistake must not stop anybody's work.
     """
+    folder = os.path.join(places.project, ".agent")
     try:
-        path = find_config_file(os.path.join(places.project, ".agent"))
+        path = find_config_file(folder)
         if path is None:
             return _ProjectFile()
         file = load_config_text(path)
@@ -188,8 +235,7 @@ def _add_project_file(
     except ConfigError as error:
         if trusted:
             raise
-        place = os.path.join(places.project, ".agent")
-        found = Finding(code=error.code, severity="error", path=place, message=error.message, hint=error.hint)
+        found = Finding(code=error.code, severity="error", path=folder, message=error.message, hint=error.hint)
         return _ProjectFile([found])
     kept, ignored = tighten(merged.values, settings)
     if trusted and (for_this_call or accepts(path, file.sha256)):
@@ -208,8 +254,9 @@ def _add_project_file(
 
 def split_roots(text: str, separator: str = os.pathsep) -> list[str]:
     """Splits a text like PATH, except that the colons of a URL (scheme, password, port) do not end an entry."""
-    pieces = text.split(separator) if separator != ":" else re.findall(_ROOT, text)
-    return [piece.strip() for piece in pieces if piece.strip()]
+    pieces = re.findall(_ROOT, text) if separator == ":" else text.split(separator)
+    stripped = [piece.strip() for piece in pieces]
+    return [piece for piece in stripped if piece]
 
 
 _COMMAND_LISTS = {
@@ -235,7 +282,8 @@ class _Merged:
 
     def copy(self) -> _Merged:
         other = _Merged()
-        other.values, other.origins = dict(self.values), dict(self.origins)
+        other.values = dict(self.values)
+        other.origins = dict(self.origins)
         return other
 
     def add(self, settings: Mapping[str, Any], origin: str) -> None:
@@ -246,7 +294,8 @@ class _Merged:
         """
         for name, value in settings.items():
             if isinstance(value, dict):
-                self.origins |= {f"{name}.{key}": origin for key in value}
+                for key in value:
+                    self.origins[f"{name}.{key}"] = origin
                 value = self.values[name] | value
             self.values[name] = value
             self.origins[name] = origin
@@ -254,21 +303,25 @@ class _Merged:
 
 def _settings_of(source: ConfigText | Mapping[str, Any], base: str, home: str) -> dict[str, Any]:
     """Returns checked settings with absolute paths: relative ones start from `base`, `~` is the home of this call."""
-    table, called = (source.table, source) if isinstance(source, ConfigText) else (source, "command line")
-    if not table:
+    called: ConfigText | str = "command line"
+    if isinstance(source, ConfigText):
+        called = source
+        source = source.table
+    if not source:
         return {}
-    settings = check_settings(table, load_schema(), called)
+    settings = check_settings(source, load_schema(), called)
     for name in PATHS:
         value = settings.get(name)
-        paths = (value,) if isinstance(value, str) else value or ()
+        if value is None:
+            continue
+        paths = (value,) if isinstance(value, str) else value
         if "" in paths:
             check_type(name, "a path ('.' is the folder that relative ones start from)", "", called)
-        absolute = tuple(_absolute(path, base, home) for path in paths)
-        if value is not None:
-            settings[name] = absolute[0] if isinstance(value, str) else absolute
+        absolute = [_absolute(path, base, home) for path in paths]
+        settings[name] = absolute[0] if isinstance(value, str) else tuple(absolute)
     for name in _COMMAND_LISTS:
         for entry in settings.get(name, ()):
-            if len(entry.split()) != 1 or entry != entry.strip():
+            if entry.split() != [entry]:
                 check_words(name, entry, called)
     return settings
 
@@ -276,9 +329,11 @@ def _settings_of(source: ConfigText | Mapping[str, Any], base: str, home: str) -
 def _nested(flags: Mapping[str, Any]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for name, value in flags.items():
+        if value is None:
+            continue
         section, _, last = name.rpartition(".")
-        if value is not None:
-            (table.setdefault(section, {}) if section else table)[last] = value
+        fields = table.setdefault(section, {}) if section else table
+        fields[last] = value
     return table
 
 
@@ -287,7 +342,8 @@ def _absolute(path: str, base: str, home: str) -> str:
         return path
     if path == "~" or path.startswith(("~/", f"~{os.sep}")):
         path = home + path[1:]
-    return os.path.normpath(os.path.join(base, path))
+    joined = os.path.join(base, path)
+    return os.path.normpath(joined)
 
 
 def _upwards(folder: str) -> Iterator[str]:
@@ -298,13 +354,18 @@ def _upwards(folder: str) -> Iterator[str]:
 
 def _find_variable(environ: Mapping[str, str], *names: str) -> tuple[str, str] | None:
     """Returns (name, value) of the first variable that is set; an empty one counts as not set."""
-    return next(((name, environ[name]) for name in names if environ.get(name, "").strip()), None)
+    for name in names:
+        value = environ.get(name, "")
+        if value.strip():
+            return name, value
+    return None
 
 
 def _is_on(environ: Mapping[str, str], name: str) -> bool:
     value = environ.get(name, "").strip().lower()
-    if value not in ("", "0", "1", "false", "true", "no", "yes"):
-        raise ConfigError(
-            f"{name} must be 1 or 0, not {value[:40]!r}.", code="config-wrong-type", hint=f"Set {name}=1."
-        )
-    return value in ("1", "true", "yes")
+    if value in ("1", "true", "yes"):
+        return True
+    if value in ("", "0", "false", "no"):
+        return False
+    message = f"{name} must be 1 or 0, not {value[:40]!r}."
+    raise ConfigError(message, code="config-wrong-type", hint=f"Set {name}=1.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin
@@ -40,12 +40,15 @@ class ConfigText(NamedTuple):
         if self.path.endswith(".json"):
             return _find_json_line(self.text, parts)
         lines = _index_toml(self.text)
-        return next((lines[parts[:depth]] for depth in range(len(parts), 0, -1) if parts[:depth] in lines), None)
+        while parts and parts not in lines:
+            parts = parts[:-1]
+        return lines.get(parts)
 
 
 def find_config_file(folder: str) -> str | None:
     """Returns the config file of the folder. Two are an error."""
-    found = [path for name in ("config.toml", "config.json") if os.path.lexists(path := os.path.join(folder, name))]
+    paths = (os.path.join(folder, "config.toml"), os.path.join(folder, "config.json"))
+    found = [path for path in paths if os.path.lexists(path)]
     if len(found) > 1:
         raise ConfigError(
             f"{folder} has both config.toml and config.json.",
@@ -60,9 +63,9 @@ def load_config_text(path: str) -> ConfigText:
         data = read_regular(path, LIMIT_BYTES, follow=True)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(
-            f"{path} cannot be read: {why}.", code="config-unreadable", hint="It must be a readable, regular file."
-        ) from error
+        message = f"{path} cannot be read: {why}."
+        hint = "It must be a readable, regular file."
+        raise ConfigError(message, code="config-unreadable", hint=hint) from error
     if len(data) > LIMIT_BYTES:
         raise ConfigError(
             f"{path} is larger than 1 MiB.",
@@ -73,10 +76,10 @@ def load_config_text(path: str) -> ConfigText:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(
-            f"{path}:{line}: not UTF-8.", code="config-not-utf8", hint="Save the file as UTF-8."
-        ) from error
-    table = _parse_json(path, text) if path.endswith(".json") else _parse_toml(path, text)
+        message = f"{path}:{line}: not UTF-8."
+        raise ConfigError(message, code="config-not-utf8", hint="Save the file as UTF-8.") from error
+    parse = _parse_json if path.endswith(".json") else _parse_toml
+    table = parse(path, text)
     return ConfigText(path=path, text=text, sha256=content_sha256(data), table=table)
 
 
@@ -90,12 +93,14 @@ def check_settings(table: Mapping[str, Any], schema: Schema, source: ConfigText 
         elif not isinstance(kind, Mapping):
             settings[name] = _fit(kind, value, name, source)
         elif not isinstance(value, Mapping):
-            check_type(name, f"a table with {', '.join(kind)}", value, source)
+            fields = ", ".join(kind)
+            check_type(name, f"a table with {fields}", value, source)
         else:
             for field, item in value.items():
+                dotted = f"{name}.{field}"
                 if field not in kind:
-                    _check_known(f"{name}.{field}", schema, source)
-                settings[f"{name}.{field}"] = _fit(kind[field], item, f"{name}.{field}", source)
+                    _check_known(dotted, schema, source)
+                settings[dotted] = _fit(kind[field], item, dotted, source)
     return settings
 
 
@@ -108,14 +113,21 @@ def render_type(kind: Any) -> str:
     if origin is Annotated:
         return f"one of {', '.join(options[1].own)}"
     if origin in (Union, UnionType):
-        return " or ".join(render_type(option) for option in options if option is not type(None))
+        others = _without_none(options)
+        return " or ".join(map(render_type, others))
     if origin is tuple:
         return "a list of texts"
     if origin is dict:
-        return "a table" if options[1] is Any else f"a table, each entry {render_type(options[1])}"
-    return {bool: "true or false", int: "a whole number from 0", float: "a number from 0", str: "a text"}.get(
-        kind, "any value"
-    )
+        entry = options[1]
+        return "a table" if entry is Any else f"a table, each entry {render_type(entry)}"
+    return _PLAIN_TYPES.get(kind, "any value")
+
+
+_PLAIN_TYPES = {bool: "true or false", int: "a whole number from 0", float: "a number from 0", str: "a text"}
+
+
+def _without_none(options: Sequence[Any]) -> list[Any]:
+    return [option for option in options if option is not type(None)]
 
 
 def _parse_toml(path: str, text: str) -> dict[str, Any]:
@@ -123,7 +135,8 @@ def _parse_toml(path: str, text: str) -> dict[str, Any]:
         return parse_toml(text)
     except (ValueError, RecursionError) as error:
         found = re.search(r"\(at line (\d+), column \d+\)", str(error))
-        raise _syntax(path, int(found[1]) if found else None, _why(error)) from error
+        line = int(found[1]) if found else None
+        raise _syntax(path, line, _why(error)) from error
 
 
 def _parse_json(path: str, text: str) -> dict[str, Any]:
@@ -132,7 +145,8 @@ def _parse_json(path: str, text: str) -> dict[str, Any]:
     try:
         table = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise _syntax(path, getattr(error, "lineno", None), _why(error)) from error
+        line = getattr(error, "lineno", None)
+        raise _syntax(path, line, _why(error)) from error
     if not isinstance(table, dict):
         check_type("the file", "an object", table, path)
     return table
@@ -152,47 +166,62 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _why(error: Exception) -> str:
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return str(error)[:200]
 
 
 def _syntax(path: str, line: int | None, why: str) -> ConfigError:
     kind = "JSON" if path.endswith(".json") else "TOML"
-    return ConfigError(f"{_place(path, line)}: not {kind}: {why}.", code="config-syntax", hint="Correct the file.")
+    message = f"{_place(path, line)}: not {kind}: {why}."
+    return ConfigError(message, code="config-syntax", hint="Correct the file.")
 
 
 def _fit(kind: Any, value: Any, name: str, source: ConfigText | str) -> Any:
     """Converts the value to the type: lists become tuples, everything else stays."""
-    origin, options = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    options = get_args(kind)
     if kind is Any:
         return _fit_any(value, name, source, 0)
     if origin in (Union, UnionType):
         if value is None and type(None) in options:
             return None
-        chosen = [option for option in options if option is not type(None) and _fits(option, value)]
-        return _fit(chosen[0], value, name, source) if chosen else check_type(name, render_type(kind), value, source)
-    if origin is tuple and isinstance(value, (list, tuple)):
-        return tuple(_fit(options[0], item, name, source) for item in value)
-    if origin is dict and isinstance(value, Mapping):
-        return {_fit(str, key, name, source): _fit(options[1], value[key], f"{name}.{key}", source) for key in value}
-    if origin is Annotated and not _fits(kind, value):
-        check_type(name, f"one of {', '.join(options[1].names())}", value, source)
-    if not _fits(kind, value):
+        for option in _without_none(options):
+            if _fits(option, value):
+                return _fit(option, value, name, source)
         check_type(name, render_type(kind), value, source)
-    return value
+    if origin is tuple and isinstance(value, (list, tuple)):
+        items = [_fit(options[0], item, name, source) for item in value]
+        return tuple(items)
+    if origin is dict and isinstance(value, Mapping):
+        table: dict[str, Any] = {}
+        for key, item in value.items():
+            key = _fit(str, key, name, source)
+            table[key] = _fit(options[1], item, f"{name}.{key}", source)
+        return table
+    if _fits(kind, value):
+        return value
+    wanted = f"one of {', '.join(options[1].names())}" if origin is Annotated else render_type(kind)
+    return check_type(name, wanted, value, source)
 
 
 def _fits(kind: Any, value: Any) -> bool:
-    if get_origin(kind) is Literal:
-        return isinstance(value, str) and value in get_args(kind)
-    if get_origin(kind) is Annotated:
-        return isinstance(value, str) and get_args(kind)[1].has(value)
-    if get_origin(kind) in (tuple, dict):
-        return isinstance(value, (list, tuple) if get_origin(kind) is tuple else Mapping)
+    origin = get_origin(kind)
+    options = get_args(kind)
+    if origin is Literal:
+        return isinstance(value, str) and value in options
+    if origin is Annotated:
+        return isinstance(value, str) and options[1].has(value)
+    if origin is tuple:
+        return isinstance(value, (list, tuple))
+    if origin is dict:
+        return isinstance(value, Mapping)
     if kind is str:
         return isinstance(value, str) and _is_clean(value)
     if kind is bool:
         return isinstance(value, bool)
-    if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
+    numbers = int if kind is int else (int, float)
+    if isinstance(value, bool) or not isinstance(value, numbers):
         return False
     return 0 <= value <= _LARGEST  # also excludes infinity and NaN
 
@@ -203,14 +232,24 @@ def _fit_any(value: Any, name: str, source: ConfigText | str, depth: int) -> Any
     if isinstance(value, (list, tuple)):
         return [_fit_any(item, name, source, depth + 1) for item in value]
     if isinstance(value, Mapping):
-        return {_fit(str, key, name, source): _fit_any(value[key], f"{name}.{key}", source, depth + 1) for key in value}
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    if isinstance(value, int) and abs(value) <= _LARGEST:
-        return value
-    if value is None or (isinstance(value, str) and _is_clean(value)):
-        return value
-    return check_type(name, "a text, a number, true or false, a list or a table", value, source)
+        table: dict[str, Any] = {}
+        for key, item in value.items():
+            key = _fit(str, key, name, source)
+            table[key] = _fit_any(item, f"{name}.{key}", source, depth + 1)
+        return table
+    if not _is_plain(value):
+        check_type(name, "a text, a number, true or false, a list or a table", value, source)
+    return value
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int):
+        return abs(value) <= _LARGEST
+    if isinstance(value, str):
+        return _is_clean(value)
+    return value is None
 
 
 def _is_clean(text: str) -> bool:
@@ -222,41 +261,48 @@ def _is_clean(text: str) -> bool:
 
 
 def check_type(name: str, wanted: str, value: Any, source: ConfigText | str) -> NoReturn:
-    raise ConfigError(
-        f"{_where(source, name)}: {name!r} must be {wanted}, not {_render_value(value)}."[:600],
-        code="config-wrong-type",
-        hint=f"Correct {name[:100]!r}.",
-    )
+    where = _where(source, name)
+    given = _render_value(value)
+    message = f"{where}: {name!r} must be {wanted}, not {given}."
+    raise ConfigError(message[:600], code="config-wrong-type", hint=f"Correct {name[:100]!r}.")
 
 
 def check_words(name: str, entry: str, source: ConfigText | str) -> NoReturn:
+    where = _where(source, name)
+    given = _render_value(entry)
     raise ConfigError(
-        f"{_where(source, name)}: the entry {_render_value(entry)} of {name!r} is not the name of a program.",
+        f"{where}: the entry {given} of {name!r} is not the name of a program.",
         code="config-not-a-program",
         hint="An entry names one program, such as git; for words (git push) write a rule in .agent/policy.toml.",
     )
 
 
 def _check_known(name: str, schema: Schema, source: ConfigText | str) -> NoReturn:
+    message = f"{_where(source, name)}: there is no field {name[:100]!r}."
     near = _find_nearest(name, schema)
-    section = schema.get(name.partition(".")[0])
-    known = section if isinstance(section, Mapping) else schema
-    raise ConfigError(
-        f"{_where(source, name)}: there is no field {name[:100]!r}.",
-        code="config-unknown-field",
-        hint=f"Did you mean '{near}'?" if near else f"Fields here: {', '.join(known)}.",
-    )
+    hint = f"Did you mean '{near}'?"
+    if near is None:
+        section = schema.get(name.partition(".")[0])
+        known = section if isinstance(section, Mapping) else schema
+        hint = f"Fields here: {', '.join(known)}."
+    raise ConfigError(message, code="config-unknown-field", hint=hint)
 
 
 def _find_nearest(name: str, schema: Schema) -> str | None:
     """Returns the nearest field in the same section, else a field with a similar name in another one."""
     import difflib
 
-    section, _, last = name.rpartition(".")
-    here = {each.rpartition(".")[2]: each for each in _names(schema) if each.rpartition(".")[0] == section}
-    anywhere = {each.rpartition(".")[2]: each for each in _names(schema)}
+    wanted, _, last = name.rpartition(".")
+    here: dict[str, str] = {}
+    anywhere: dict[str, str] = {}
+    for each in _names(schema):
+        section, _, field = each.rpartition(".")
+        anywhere[field] = each
+        if section == wanted:
+            here[field] = each
     for names in (here, anywhere):
-        if close := difflib.get_close_matches(last[:64], names, 1):
+        close = difflib.get_close_matches(last[:64], names, 1)
+        if close:
             return names[close[0]]
     return None
 
@@ -264,7 +310,9 @@ def _find_nearest(name: str, schema: Schema) -> str | None:
 def _names(schema: Schema) -> Iterable[str]:
     for name, kind in schema.items():
         yield name
-        yield from (f"{name}.{field}" for field in kind) if isinstance(kind, Mapping) else ()
+        if isinstance(kind, Mapping):
+            for field in kind:
+                yield f"{name}.{field}"
 
 
 def _render_value(value: Any) -> str:
@@ -273,19 +321,28 @@ def _render_value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value) if abs(value) <= _LARGEST else "a number of that size"
-    if isinstance(value, (str, float)):
-        return repr(value[:60] if isinstance(value, str) else value)
+    if isinstance(value, str):
+        return repr(value[:60])
+    if isinstance(value, float):
+        return repr(value)
     if isinstance(value, Mapping):
         return "a table"
-    return "a list" if isinstance(value, (list, tuple)) else "null" if value is None else f"a {type(value).__name__}"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    return "null" if value is None else f"a {type(value).__name__}"
 
 
 def _where(source: ConfigText | str, name: str) -> str:
-    return source if isinstance(source, str) else _place(source.path, source.find_line(name))
+    if isinstance(source, str):
+        return source
+    line = source.find_line(name)
+    return _place(source.path, line)
 
 
 def _place(path: str, line: int | None) -> str:
-    return path if line is None else f"{path}:{line}"
+    if line is None:
+        return path
+    return f"{path}:{line}"
 
 
 @lru_cache(maxsize=2)
@@ -301,20 +358,25 @@ def _index_toml(text: str) -> dict[tuple[str, ...], int]:
             key = table + _split_key(line.partition("=")[0])
         else:
             continue
-        for depth in range(1, min(len(key), 3) + 1):
+        known_depth = min(len(key), 3)
+        for depth in range(1, known_depth + 1):
             lines.setdefault(key[:depth], number)
     return lines
 
 
 def _split_key(key: str) -> tuple[str, ...]:
-    return tuple(part.strip().strip("\"'") for part in key.split("."))
+    parts = [part.strip() for part in key.split(".")]
+    return tuple(part.strip("\"'") for part in parts)
 
 
 def _find_json_line(text: str, parts: tuple[str, ...]) -> int | None:
-    at, line = 0, None
+    at = 0
+    line = None
     for part in parts:
-        found = re.compile(rf'"{re.escape(part)}"\s*:').search(text, at)
+        name = re.compile(rf'"{re.escape(part)}"\s*:')
+        found = name.search(text, at)
         if found is None:
             break
-        at, line = found.end(), text.count("\n", 0, found.start()) + 1
+        at = found.end()
+        line = text.count("\n", 0, found.start()) + 1
     return line

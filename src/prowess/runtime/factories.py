@@ -40,7 +40,7 @@ from prowess.policy.secrets import ConfiguredSecrets
 from prowess.records.spans import live_spans
 from prowess.runtime.config import Config, ConfigPlaces
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
-from prowess.runtime.settings import EXECUTORS
+from prowess.runtime.settings import EXECUTORS, WorkspaceConfig
 from prowess.runtime.storage import (
     new_session,
     open_log,
@@ -53,7 +53,7 @@ from prowess.skills.load import load_published
 from prowess.skills.skill import Entry, Skill
 from prowess.tools.profiles import advertised, slim
 from prowess.tools.run.packages import configured_packages
-from prowess.tools.session_work import SessionWork, WorkOptions
+from prowess.tools.session_work import SessionWork, WorkBackend, WorkOptions
 from prowess.workspace.executors.none import NoExecutor
 from prowess.workspace.executors.setup import OwnExecutorSetup
 from prowess.workspace.limits import parse_limits
@@ -250,26 +250,45 @@ async def _open_kit(
 async def _open_work(
     runtime: Runtime, options: KitOptions, stack: AsyncExitStack, key: SessionKey, store: str, log: EventLog
 ) -> SessionWork:
-    """Opens the executor, and the work of a session with it. The stack closes both."""
-    config, places = runtime.config, runtime.places
-    processes = await stack.enter_async_context(open_processes())
-    executor = make_executor(config, places, processes, runtime.environ)
-    stack.push_async_callback(executor.aclose)
-    dir = workspace_dir(config, places)
+    """Makes the work of a session. The stack closes what is behind it."""
+    config = runtime.config
     work_options = WorkOptions(
-        dir=dir,
-        uid=find_uid(config.workspace.run_as),
+        dir=workspace_dir(config, runtime.places),
         host_roots=config.workspace.host_roots,
-        limits=parse_limits(config.workspace.limits),
         require=config.workspace.require,
         inline_bytes=config.workspace.inline_bytes,
         granted=options.granted,
-        packages=configured_packages(lambda: runtime.trusted_config.skills.dependencies),
         store_name=store,
         store=None if config.store == "memory:" else _path_of(log) or "elsewhere",
     )
-    environments = Environments(os.path.join(dir, "environments"), processes=processes, environ=runtime.environ)
-    return SessionWork(key, executor, work_options, artifacts=runtime.open_artifacts(), environments=environments)
+    opened = await stack.enter_async_context(AsyncExitStack())
+    if not _has_plain_work(config):
+        backend = make_backend(runtime, opened)  # a wrong setting fails before anything begins
+        return SessionWork(key, work_options, lambda: backend)
+    return SessionWork(key, work_options, lambda: make_backend(runtime, opened))
+
+
+def _has_plain_work(config: Config) -> bool:
+    """True when no setting of the executor, the artifacts or the packages can be wrong: they have their defaults."""
+    return config.workspace == WorkspaceConfig() and config.artifacts is None and not config.skills.dependencies
+
+
+def make_backend(runtime: Runtime, stack: AsyncExitStack) -> WorkBackend:
+    """Makes the executor and what it works with. The stack closes them."""
+    config, places = runtime.config, runtime.places
+    processes = open_processes()
+    stack.push_async_callback(processes.aclose)
+    executor = make_executor(config, places, processes, runtime.environ)
+    stack.push_async_callback(executor.aclose)
+    folder = os.path.join(workspace_dir(config, places), "environments")
+    return WorkBackend(
+        executor=executor,
+        uid=find_uid(config.workspace.run_as),
+        limits=parse_limits(config.workspace.limits),
+        packages=configured_packages(lambda: runtime.trusted_config.skills.dependencies),
+        artifacts=runtime.open_artifacts(),
+        environments=Environments(folder, processes=processes, environ=runtime.environ),
+    )
 
 
 async def _open_recorder(runtime: Runtime, options: KitOptions, log: EventLog, key: SessionKey) -> Recorder:
@@ -292,7 +311,7 @@ def preview_kit(runtime: Runtime, instructions: str = "", *, profile: Profile | 
     key, config = SessionKey(session="preview"), runtime.config
     return Toolkit(
         skills=skill_access(runtime, ""),
-        work=SessionWork(key, NoExecutor(), WorkOptions(dir="")),
+        work=SessionWork(key, WorkOptions(dir=""), lambda: WorkBackend(executor=NoExecutor())),
         recorder=Recorder(MemoryEventLog(), key, Lease(key=key, token=0), "preview"),
         policy=KitPolicy(surroundings=find_surroundings(config)),
         style=replace(find_style(config, instructions), profile=profile or config.tools.profile),

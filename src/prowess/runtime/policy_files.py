@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -40,17 +40,19 @@ _POLICY_BYTES = 1 << 20
 def find_surroundings(config: Config) -> PolicyContext:
     """Returns the part of the configuration that counts in every decision."""
     workspace = config.workspace
-    network = {"hosts": list(workspace.network_allow), "max_bytes": 1_000_000, "timeout_s": 30}
+    limits: dict[str, dict[str, Any]] = {}
+    for tool in URL_ARGUMENTS:
+        limits[tool] = {"hosts": list(workspace.network_allow), "max_bytes": 1_000_000, "timeout_s": 30}
+    for tool in WRITING_TOOLS:
+        limits[tool] = {"roots": list(workspace.host_roots)}
+    enabled = enabled_tools(config.tools.enable)
     return PolicyContext(
-        enabled=enabled_tools(config.tools.enable),
+        enabled=enabled,
         require_approval_for=config.execution.require_approval_for,
         commands_allow=workspace.commands_allow,
         commands_deny=workspace.commands_deny,
         require_isolation=workspace.require_isolation,
-        limits={
-            **{tool: dict(network) for tool in URL_ARGUMENTS},
-            **{tool: {"roots": list(workspace.host_roots)} for tool in WRITING_TOOLS},
-        },
+        limits=limits,
     )
 
 
@@ -59,17 +61,21 @@ def enabled_tools(names: Sequence[str]) -> frozenset[str]:
 
     Other tools need no switch, and a name that fits no high-risk tool is an error.
     """
-    found = {tool for name in names for tool in canonical_tools(name)}
-    wrong = [name for name in names if canonical_tools(name)[0] not in SWITCHED_TOOLS]
-    if wrong:
-        near = difflib.get_close_matches(wrong[0], SWITCHED_TOOLS, n=1)
-        meant = f" Did you mean '{near[0]}'?" if near else ""
-        raise ConfigError(
-            f"tools.enable names '{wrong[0][:80]}', which is no tool that can be switched on.{meant}",
-            code="tool-unknown",
-            hint=f"There are: {', '.join(SWITCHED_TOOLS)}.",
-        )
+    found: set[str] = set()
+    for name in names:
+        tools = canonical_tools(name)
+        if tools[0] not in SWITCHED_TOOLS:
+            raise _not_switched(name)
+        found.update(tools)
     return frozenset(found)
+
+
+def _not_switched(name: str) -> ConfigError:
+    near = difflib.get_close_matches(name, SWITCHED_TOOLS, n=1)
+    meant = f" Did you mean '{near[0]}'?" if near else ""
+    message = f"tools.enable names '{name[:80]}', which is no tool that can be switched on.{meant}"
+    known = ", ".join(SWITCHED_TOOLS)
+    return ConfigError(message, code="tool-unknown", hint=f"There are: {known}.")
 
 
 class RuleFiles:
@@ -84,9 +90,11 @@ class RuleFiles:
         self._rules: list[Rules] = []
 
     def current(self) -> Sequence[Rules]:
-        now = (self._runtime.still_trusted, *map(file_signature, rule_paths(self._runtime)))
+        runtime = self._runtime
+        managed, project = rule_paths(runtime)
+        now = (runtime.still_trusted, file_signature(managed), file_signature(project))
         if now != self._seen:
-            self._rules = load_rules(self._runtime)
+            self._rules = load_rules(runtime)
             self._seen = now
         return self._rules
 
@@ -102,8 +110,10 @@ def load_rules(runtime: Runtime) -> list[Rules]:
 def _load_files(runtime: Runtime) -> list[Rules]:
     found: list[Rules] = []
     managed, path = rule_paths(runtime)
-    if runtime.environ.get("PROWESS_MANAGED_POLICY") or _is_there(managed):
-        found.append(read_rules(managed)._replace(only_tightens=True))
+    is_named = bool(runtime.environ.get("PROWESS_MANAGED_POLICY"))
+    if is_named or _is_there(managed):
+        rules = read_rules(managed)
+        found.append(rules._replace(only_tightens=True))
     if _is_there(path):
         found.append(_of_project(runtime, path))
     return found
@@ -112,24 +122,37 @@ def _load_files(runtime: Runtime) -> list[Rules]:
 def find_denied_digests(runtime: Runtime) -> dict[str, str]:
     """Returns the path of the policy by each digest that it denies. A denial only tightens, so it counts without
     trust."""
-    return {digest: rules.path for rules in reversed(_load_files(runtime)) for digest in rules.denied_digests}
+    denied: dict[str, str] = {}
+    for rules in _load_files(runtime):
+        for digest in rules.denied_digests:
+            denied.setdefault(digest, rules.path)
+    return denied
 
 
 def note_denied(catalog: Catalog, denied: Mapping[str, str]) -> Catalog:
     """Returns the catalog with a note on each skill whose content is denied. Every skill is hashed."""
+    noted: list[Entry] = []
+    for entry in catalog:
+        if entry.valid:
+            entry = if_denied(entry, _digest_entry(catalog, entry), denied)
+        noted.append(entry)
+    return catalog.replacing(noted)
 
-    def digest(entry: Entry) -> str:
-        skill = catalog.memory_skill(entry)
-        return skill.digest if skill else digest_of(hash_files(os.path.realpath(entry.real_path))[0])
 
-    return catalog.replacing(if_denied(entry, digest(entry), denied) if entry.valid else entry for entry in catalog)
+def _digest_entry(catalog: Catalog, entry: Entry) -> str:
+    skill = catalog.memory_skill(entry)
+    if skill is not None:
+        return skill.digest
+    files, _ = hash_files(os.path.realpath(entry.real_path))
+    return digest_of(files)
 
 
 def if_denied(entry: Entry, digest: str, denied: Mapping[str, str]) -> Entry:
     """Returns the entry with a note if this content of it is denied, else the entry itself."""
-    if digest not in denied:
+    policy = denied.get(digest)
+    if policy is None:
         return entry
-    note = Note("digest-denied", None, {"policy": denied[digest], "name": entry.name})
+    note = Note("digest-denied", None, {"policy": policy, "name": entry.name})
     return entry._replace(notes=(*entry.notes, note))
 
 
@@ -139,19 +162,30 @@ def read_rules(path: str) -> Rules:
 
 def find_problems(runtime: Runtime) -> list[Finding]:
     """Returns faults in the policy of an untrusted folder, or rules of a trusted one that allow more than they seem."""
-    path = rule_paths(runtime)[1]
+    _, path = rule_paths(runtime)
+    if not _is_there(path):
+        return []
     try:
-        rules = _of_project(runtime, path) if _is_there(path) else Rules()
+        rules = _of_project(runtime, path)
     except ConfigError:  # raised again where the policy is needed
         return []
-    if rules.problem is not None or rules.only_tightens:
-        return [] if rules.problem is None else [rules.problem]
+    if rules.problem is not None:
+        return [rules.problem]
+    if rules.only_tightens:
+        return []
     found: list[Finding] = []
     for rule in rules.rules:
-        notes = [("policy-allows-anything", {"command": command}) for command in allows_anything(rule)]
-        notes += [("policy-option-skipped", {"command": each, "rest": rest}) for each, rest in skipped_options(rule)]
-        found += [make_finding(Note(code, rule.line, {"number": rule.number, **said}), path) for code, said in notes]
+        for note in _loose_parts(rule):
+            found.append(make_finding(note, path))
     return found
+
+
+def _loose_parts(rule: PolicyRule) -> Iterator[Note]:
+    """Yields a note for each command of a rule that allows more than it seems to."""
+    for command in allows_anything(rule):
+        yield Note("policy-allows-anything", rule.line, {"number": rule.number, "command": command})
+    for command, rest in skipped_options(rule):
+        yield Note("policy-option-skipped", rule.line, {"number": rule.number, "command": command, "rest": rest})
 
 
 def _of_project(runtime: Runtime, path: str) -> Rules:
@@ -165,10 +199,20 @@ def _of_project(runtime: Runtime, path: str) -> Rules:
     except ConfigError as error:
         if runtime.trusts_project:
             raise
-        line = re.search(r":(\d+): |at line (\d+)", error.message.removeprefix(path))
-        note = Note("policy-ignored-untrusted", int(line[1] or line[2]) if line else None, {"reason": error.message})
-        return Rules(path=path, only_tightens=True, trusted=False, problem=make_finding(note, path))
-    return rules if runtime.accepts(path, text) else rules._replace(only_tightens=True, trusted=False)
+        line = _find_line(error.message.removeprefix(path))
+        note = Note("policy-ignored-untrusted", line, {"reason": error.message})
+        problem = make_finding(note, path)
+        return Rules(path=path, only_tightens=True, trusted=False, problem=problem)
+    if runtime.accepts(path, text):
+        return rules
+    return rules._replace(only_tightens=True, trusted=False)
+
+
+def _find_line(message: str) -> int | None:
+    found = re.search(r":(\d+): |at line (\d+)", message)
+    if found is None:
+        return None
+    return int(found[1] or found[2])
 
 
 def _is_there(path: str) -> bool:
@@ -189,28 +233,38 @@ def _text(path: str) -> str:
             raise OSError(f"it has more than {_POLICY_BYTES} bytes")
         return data.decode()
     except (OSError, UnicodeDecodeError) as error:
-        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else _reason(error, path)
-        raise ConfigError(
-            f"The policy {path} cannot be read: {why}.", code="policy-unreadable", hint="Nothing runs without it."
-        ) from error
+        message = f"The policy {path} cannot be read: {_reason(error, path)}."
+        raise ConfigError(message, code="policy-unreadable", hint="Nothing runs without it.") from error
 
 
-def _reason(error: OSError, path: str) -> str:
+def _reason(error: OSError | UnicodeDecodeError, path: str) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
     if isinstance(error, FileNotFoundError) and os.path.islink(path):
-        return f"it is a link to {os.readlink(path)[:200]}, which is not there"
-    return error.strerror.lower() if error.strerror else str(error).partition(": ")[0]
+        target = os.readlink(path)
+        return f"it is a link to {target[:200]}, which is not there"
+    if error.strerror:
+        return error.strerror.lower()
+    return str(error).partition(": ")[0]
 
 
 def unknown_tools(rules: Sequence[Rules], known: Sequence[str]) -> list[str]:
     """Lists rules about tools that do not exist: they match nothing, and a typing mistake would not be noticed."""
     names = {*TOOLS, *CAPABILITIES, *known}
-    return [
-        f"Rule {rule.number} of {rule.path} names a tool that is not known here: {describe_unknown(tool, known=known)}."
-        for each in rules
-        for rule in each.rules
-        for tool in rule.tools
-        if tool not in names and "*" not in tool and "?" not in tool and not tool.startswith("mcp__")
-    ]
+    found: list[str] = []
+    for each in rules:
+        for rule in each.rules:
+            for tool in rule.tools:
+                if tool in names or _may_match_later(tool):
+                    continue
+                what = describe_unknown(tool, known=known)
+                found.append(f"Rule {rule.number} of {rule.path} names a tool that is not known here: {what}.")
+    return found
+
+
+def _may_match_later(tool: str) -> bool:
+    """True for a pattern, and for a tool of an MCP server."""
+    return "*" in tool or "?" in tool or tool.startswith("mcp__")
 
 
 # --- trust that was revoked during a run ------------------------------------------------------------------------------
@@ -224,21 +278,31 @@ def _taken_back(runtime: Runtime) -> list[Rules]:
     """Returns rules that deny work with skills and settings whose trust was revoked. They can only tighten."""
     if runtime.still_trusted is runtime.trust:
         return []
-    path, store = runtime.trust_file.path, runtime.still_trusted.findings
-    why = store[0].message if store else "Trust in it was taken back."
-    rules = [
-        *_about_skills(runtime, f"The place that this skill comes from is not trusted any more. {why}"),
-        *_about_settings(runtime, f"{runtime.places.project} is not trusted any more. {why}"),
-    ]
-    numbered = tuple(rule._replace(number=number, path=path) for number, rule in enumerate(rules, 1))
-    return [Rules(numbered, path, only_tightens=True)] if rules else []
+    path = runtime.trust_file.path
+    findings = runtime.still_trusted.findings
+    why = findings[0].message if findings else "Trust in it was taken back."
+    rules = _about_skills(runtime, f"The place that this skill comes from is not trusted any more. {why}")
+    rules += _about_settings(runtime, f"{runtime.places.project} is not trusted any more. {why}")
+    if not rules:
+        return []
+    numbered: list[PolicyRule] = []
+    for number, rule in enumerate(rules, 1):
+        numbered.append(rule._replace(number=number, path=path))
+    return [Rules(tuple(numbered), path, only_tightens=True)]
 
 
 def _about_skills(runtime: Runtime, why: str) -> list[PolicyRule]:
-    before = {entry.id for entry in runtime.library.catalog if entry.trusted}
-    ids = before - {entry.id for entry in runtime.catalog if entry.trusted}
-    lost = PolicyRule(0, "", None, "deny", why, ids=frozenset(ids))
-    return [lost._replace(verdict="allow", tools=ENDING_TOOLS), lost] if ids else []
+    before = _trusted_ids(runtime.library.catalog)
+    lost = before - _trusted_ids(runtime.catalog)
+    if not lost:
+        return []
+    denial = PolicyRule(0, "", None, "deny", why, ids=lost)
+    ending = denial._replace(verdict="allow", tools=ENDING_TOOLS)
+    return [ending, denial]
+
+
+def _trusted_ids(catalog: Catalog) -> frozenset[str]:
+    return frozenset(entry.id for entry in catalog if entry.trusted)
 
 
 def _about_settings(runtime: Runtime, why: str) -> list[PolicyRule]:
@@ -246,21 +310,29 @@ def _about_settings(runtime: Runtime, why: str) -> list[PolicyRule]:
 
     These are tools that it switched on, questions that it left out, and everything that was opened with its settings.
     """
-    used, now = runtime.config, runtime.trusted_config
+    used = runtime.config
+    now = runtime.trusted_config
 
     def deny(name: str, *tools: str, **more: Any) -> PolicyRule:
-        return PolicyRule(
-            0, "", None, "deny", f"{why} Its configuration set {name}; begin a new run.", tools=tools, **more
-        )
+        reason = f"{why} Its configuration set {name}; begin a new run."
+        return PolicyRule(0, "", None, "deny", reason, tools=tools, **more)
 
-    rules = [deny(name, *_RUNNING) for name in _OPENED_WITH if attrgetter(name)(used) != attrgetter(name)(now)]
+    rules: list[PolicyRule] = []
+    for name in _OPENED_WITH:
+        read = attrgetter(name)
+        if read(used) != read(now):
+            rules.append(deny(name, *_RUNNING))
     if used.workspace.host_roots != now.workspace.host_roots:
         rules.append(deny("workspace.host_roots", *PATH_ARGUMENTS, paths=("/**", "host:/**")))
     if used.workspace.network_allow != now.workspace.network_allow:
         rules.append(deny("workspace.network_allow", *URL_ARGUMENTS))
-    if off := enabled_tools(used.tools.enable) - enabled_tools(now.tools.enable):
+    off = enabled_tools(used.tools.enable) - enabled_tools(now.tools.enable)
+    if off:
         rules.append(deny("tools.enable", *sorted(off)))
-    if asked := {*now.execution.require_approval_for} - {*used.execution.require_approval_for}:
-        tools = tuple(tool for name in sorted(asked) for tool in canonical_tools(name))
-        rules.append(PolicyRule(0, "", None, "ask", why, tools=tools))
+    asked = {*now.execution.require_approval_for} - {*used.execution.require_approval_for}
+    if asked:
+        tools: list[str] = []
+        for name in sorted(asked):
+            tools.extend(canonical_tools(name))
+        rules.append(PolicyRule(0, "", None, "ask", why, tools=tuple(tools)))
     return rules

@@ -100,7 +100,9 @@ class _Reading:
 
             recover(root.path)
         found = scan(root, bounds=self._bounds, cache_dir=self._cache_dir)
-        listed = without_renamed(found.entries)
+        listed = found.entries
+        if any(entry.declared for entry in listed):
+            listed = without_renamed(listed)
         if self._accepted:
             listed = [_if_accepted(entry, self._accepted) for entry in listed]
         self.entries += listed

@@ -24,8 +24,6 @@ def read_locked_names(path: str) -> dict[str, str]:
 
 def without_renamed(entries: list[Entry]) -> list[Entry]:
     """Removes the note about a name that is not the folder's from skills that were installed under another name."""
-    if not any(entry.declared for entry in entries):
-        return entries
     locks: dict[str, dict[str, str]] = {}
     return [_without_mismatch(entry) if _is_renamed(entry, locks) else entry for entry in entries]
 

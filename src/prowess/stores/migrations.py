@@ -84,13 +84,12 @@ POSTGRES: Migrations = (
 )
 
 
-def check_version(place: str, done: int, known: Migrations) -> None:
-    if done > len(known):
-        raise StoreError(
-            f"{place} was written by a newer release: it has version {done}, this one knows {len(known)}.",
-            code="store-too-new",
-            hint="Upgrade Prowess, or name another store.",
-        )
+def too_new(place: str, version: int, known: Migrations) -> StoreError:
+    return StoreError(
+        f"{place} was written by a newer release: it has version {version}, this one knows {len(known)}.",
+        code="store-too-new",
+        hint="Upgrade Prowess, or name another store.",
+    )
 
 
 def foreign(place: str) -> StoreError:

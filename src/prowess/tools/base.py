@@ -87,12 +87,6 @@ class Tools:
         return tool
 
 
-def switched_on(tools: Sequence[Tool], enabled: Collection[str]) -> list[Tool]:
-    """Returns the tools without those of high risk that `tools.enable` does not name."""
-    off = [name for name in SWITCHED_TOOLS if name not in enabled]
-    return [tool for tool in tools if tool.spec.name not in off]
-
-
 def is_toolset(given: object) -> bool:
     """True for an object with the methods of ports.Toolset, false for a class."""
     return not isinstance(given, type) and all(hasattr(given, name) for name in ("specs", "normalise", "needs", "call"))

@@ -97,7 +97,6 @@ class _ParameterReader:
             self._end()
 
     def _end(self) -> None:
-
         self._in_args = False
         self._current = ""
 
@@ -205,7 +204,6 @@ class FunctionTool(Generic[P, R]):
         return parsed.normal()
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
-
         return ()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome | Spawn:
@@ -235,7 +233,6 @@ class FunctionTool(Generic[P, R]):
         return parameter.default is not inspect.Parameter.empty
 
     async def _run(self, *args: Any, **kwargs: Any) -> Any:
-
         function: Callable[..., Any] = self._function
         try:
             if inspect.iscoroutinefunction(function):

@@ -60,32 +60,34 @@ class WorkOptions:
     """Options for all runs of a session."""
 
     dir: str  # folder of workspaces and published trees
-    uid: int | None = None  # owner of files that scripts write
     host_roots: Sequence[str] = ()
-    limits: RunLimits = field(default_factory=RunLimits)
     require: Sequence[str] = ()
     inline_bytes: int = DEFAULT_INLINE_BYTES
     granted: Sequence[tuple[str, str | None]] = ()  # files that a person gave to the next run
-    packages: Callable[[Entry], Sequence[str]] = lambda entry: ()  # packages that the configuration names for a skill
     store: str | None = None  # store that records the session; None: the session cannot be continued
     store_name: str = ""  # name of the store, never None; part of the session's folder name
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkBackend:
+    """Parts behind the work of a session. A session that loads no skill and touches no file needs none of them."""
+
+    executor: Executor
+    uid: int | None = None  # owner of files that scripts write
+    limits: RunLimits = field(default_factory=RunLimits)
+    packages: Callable[[Entry], Sequence[str]] = lambda entry: ()  # packages that the configuration names for a skill
+    artifacts: ArtifactStore | None = None
+    environments: Environments | None = None
+    trees: HeldTrees = field(default_factory=HeldTrees)
+
+
 class SessionWork:
-    def __init__(
-        self,
-        key: SessionKey,
-        executor: Executor,
-        options: WorkOptions,
-        *,
-        artifacts: ArtifactStore | None = None,
-        environments: Environments | None = None,
-    ) -> None:
+    def __init__(self, key: SessionKey, options: WorkOptions, make_backend: Callable[[], WorkBackend]) -> None:
+        """Takes `make_backend`, which is called when a part of it is first needed."""
         self.key = key
-        self.executor = executor
         self.options = options
-        self.artifacts = artifacts
-        self.environments = environments
+        self._make_backend = make_backend
+        self._backend: WorkBackend | None = None
         self.granted = list(options.granted)
         self.to_install: set[tuple[str, str]] = set()  # (skill, block) that needed a grant
         self.added: dict[str, tuple[str, ...]] = {}  # packages that calls of this session added to a skill, by digest
@@ -95,10 +97,15 @@ class SessionWork:
         self.pythons: dict[str, Any] = {}  # facts about an interpreter on another machine
         self._loaded: dict[str, LoadedSkill] = {}
         self._known: dict[str, LoadedSkill] = {}
-        self._trees = HeldTrees()
         self._held: OpenPlace | None = None
         self._opened: tuple[Workspace, Place] | None = None
         self._turn = asyncio.Lock()
+
+    @property
+    def backend(self) -> WorkBackend:
+        if self._backend is None:
+            self._backend = self._make_backend()
+        return self._backend
 
     @property
     def loaded(self) -> Mapping[str, LoadedSkill]:
@@ -174,20 +181,23 @@ class SessionWork:
     async def workspace(self) -> tuple[Workspace, Place]:
         async with self._turn:
             if self._opened is None:
-                isolation = await self.executor.isolation()
-                check_installed(isolation, self.options.require, self.options.limits)
-                with span("workspace.create", executor=f"{isolation.executor}:{isolation.mechanism}"):
-                    self._held = OpenPlace(
-                        self.options.dir, self.key, store=self.options.store_name, uid=self.options.uid
-                    )
-                    place = self._held.__enter__()  # not in a thread: an abandoned thread would keep the lock
-                    opened = None
-                    try:
-                        opened = self._opened = (await self.executor.open(place), place)
-                    finally:
-                        if opened is None:
-                            self._held.close()
+                self._opened = await self._open()
             return self._opened
+
+    async def _open(self) -> tuple[Workspace, Place]:
+        backend = self.backend
+        isolation = await backend.executor.isolation()
+        check_installed(isolation, self.options.require, backend.limits)
+        with span("workspace.create", executor=f"{isolation.executor}:{isolation.mechanism}"):
+            self._held = OpenPlace(self.options.dir, self.key, store=self.options.store_name, uid=backend.uid)
+            place = self._held.__enter__()  # not in a thread: an abandoned thread would keep the lock
+            workspace = None
+            try:
+                workspace = await backend.executor.open(place)
+                return workspace, place
+            finally:
+                if workspace is None:
+                    self._held.close()
 
     async def read_file(self, path: str, limit_bytes: int) -> bytes | None:
         """Reads a workspace file. None if it does not exist or is larger than the limit."""
@@ -204,18 +214,21 @@ class SessionWork:
 
     async def store_output(self, call_id: str, text: str) -> str | None:
         """Stores the full text of an output as an artifact, and returns its ref. None if it cannot be stored."""
-        if self.artifacts is None:
+        artifacts = self.backend.artifacts
+        if artifacts is None:
             return None
         name = f"outputs/{call_id}.txt"
         try:
-            kept = await self.artifacts.save(self.key, name, text.encode(), mime_type="text/plain")
+            kept = await artifacts.save(self.key, name, text.encode(), mime_type="text/plain")
         except (ProwessError, OSError):  # whoever shows the text says that the rest was not kept
             return None
         return f"artifact://{name}@{kept.version}"
 
     async def find_program(self, ref: str) -> Callable[[str], Located]:
         """Returns a function that finds the system's file for a program name. The skill's `.venv/bin` comes first."""
-        find, (_, place), loaded = await self.executor.programs(), await self.workspace(), self.get(ref)
+        find = await self.backend.executor.programs()
+        _, place = await self.workspace()
+        loaded = self.get(ref)
         venvs = (place.make_venv(loaded.folder, loaded.tree.digest), place.copied_venv(loaded.folder))
 
         def find_in_run(name: str) -> Located:
@@ -232,23 +245,26 @@ class SessionWork:
             place=place,
             key=self.key,
             redaction=within.redaction,
-            artifacts=self.artifacts,
+            artifacts=self.backend.artifacts,
             host_roots=self.options.host_roots,
             skills=lambda name: self.get(name).tree.path,
-            disk_bytes=self.options.limits.disk,
+            disk_bytes=self.backend.limits.disk,
             inline_bytes=self.options.inline_bytes,
             on_output=within.on_output,
         )
 
     async def aclose(self) -> None:
         """Ends running programs. The files stay."""
-        opened, self._opened = self._opened, None
+        if self._backend is None:
+            return
+        opened = self._opened
+        self._opened = None
         try:
             if opened is not None:
                 with span("workspace.cleanup"):
                     await opened[0].aclose()
         finally:
-            self._trees.close()
+            self._backend.trees.close()
             if self._held is not None:
                 self._held.close()
                 self._held = None
@@ -269,7 +285,7 @@ class SessionWork:
         )
 
     def _hold(self, path: str, digest: str) -> bool:
-        if not self._trees.hold(path):
+        if not self.backend.trees.hold(path):
             return False
         if self.options.store is not None:
             add_user(os.path.dirname(path), digest, TreeUser(self.options.store, self.key.tenant))
@@ -297,16 +313,9 @@ def _pinned(skill: Skill, tree: Tree) -> Skill:
 
 class ChildWork(SessionWork):
     def __init__(self, parent: SessionWork) -> None:
-        super().__init__(
-            parent.key,
-            parent.executor,
-            parent.options,
-            artifacts=parent.artifacts,
-            environments=parent.environments,
-        )
+        super().__init__(parent.key, parent.options, lambda: parent.backend)
         self._parent = parent
         self.granted = parent.granted
-        self._trees = parent._trees  # released when the parent is closed
 
     @property
     def root(self) -> str:

@@ -26,13 +26,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from prowess._internal.files import read_regular, write_whole
+from prowess._internal.files import make_passable, read_regular, write_whole
 from prowess.core.codec import to_json
 from prowess.core.values import SessionKey
 from prowess.errors import WorkspaceError
 from prowess.workspace.dirfd import open_folder, walk
 from prowess.workspace.layout import FOLDERS
-from prowess.workspace.skill_trees import make_passable, remove_tree
+from prowess.workspace.skill_trees import remove_tree
 
 SCHEMA = "prowess.workspace/1"
 ROOT_DIR = "/var/lib/prowess"

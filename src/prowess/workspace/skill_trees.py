@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from prowess._internal.files import open_regular
+from prowess._internal.files import make_passable, open_regular
 from prowess._internal.paths import inside
 from prowess.core.findings import Note
 from prowess.errors import WorkspaceError
@@ -25,7 +25,6 @@ from prowess.skills.skill import Skill, SkillFile
 from prowess.skills.validate import WORKSPACE_NAMES, shipped_folders
 
 SHIPPED = "_shipped"  # a folder of the skill named like a workspace folder (such as out/) is readable below this name
-PASSABLE = 0o711  # the user of a script must reach its own files, and need not list others
 _CHUNK = 1 << 20
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _DEEPEST = 64
@@ -279,21 +278,6 @@ def lock_folder(path: str, kind: int) -> int | None:
         pass
     os.close(fd)
     return None
-
-
-def make_passable(folder: str) -> None:
-    """Creates the folder and missing parents, passable for the user of a script. Existing folders keep their mode."""
-    missing = []
-    while not os.path.isdir(folder):
-        missing.append(folder)
-        folder = os.path.dirname(folder)
-    for folder in reversed(missing):
-        try:
-            os.mkdir(folder)
-            os.chmod(folder, PASSABLE)
-        except FileExistsError:
-            if not os.path.isdir(folder):
-                raise
 
 
 def _place(path: str) -> str:

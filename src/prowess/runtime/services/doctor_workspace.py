@@ -6,6 +6,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Any
 
+from prowess._internal.files import make_passable
 from prowess.core.isolation import record_isolation
 from prowess.core.ports import Executor
 from prowess.core.values import Isolation, SessionKey
@@ -22,7 +23,7 @@ from prowess.workspace.process.client import Processes
 from prowess.workspace.process.posix_client import open_processes
 from prowess.workspace.run_as import find_uid
 from prowess.workspace.session_folder import OpenPlace, list_places
-from prowess.workspace.skill_trees import make_passable, remove_tree
+from prowess.workspace.skill_trees import remove_tree
 
 if TYPE_CHECKING:
     from prowess.runtime.documents.skills import DoctorIsolation

@@ -5,6 +5,5 @@
 - list: the list_dir tool
 - paths: resolving paths that a model writes, for reading and for writing
 - read: the read_file tool
-- toolset: the list of enabled file tools
 - write: the write_file and delete_file tools
 """

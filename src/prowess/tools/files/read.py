@@ -128,7 +128,7 @@ class ReadFile(WorkTool):
         return FileText(f"workspace://{rel}", rel, data, size)
 
     async def _artifact(self, ref: str) -> FileText:
-        store = self._work.artifacts
+        store = self._work.backend.artifacts
         if store is None:
             hint = "Configure one: artifacts."
             raise WorkspaceError("There is no artifact store.", op="read", code="no-artifacts", hint=hint)

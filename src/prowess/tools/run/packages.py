@@ -90,7 +90,7 @@ def find_packages(
     """Collects the packages that a run needs. None if it needs none."""
     digest = loaded.tree.digest
     block = block or ScriptBlock()
-    configured = set(work.options.packages(loaded.skill.entry))
+    configured = set(work.backend.packages(loaded.skill.entry))
     asked = set(parse_requirements(install, "install"))
     asked.update(environments.find_added(digest))
     asked.update(work.added.get(digest, ()))

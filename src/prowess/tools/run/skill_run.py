@@ -116,17 +116,18 @@ _SHELL = re.compile(r"[^\w\s./:=,@%+-]")
 
 async def find_needs(work: SessionWork, args: RunArguments) -> Sequence[CapabilityRequest]:
     """Returns a request for installing packages that were not installed for this skill before."""
-    if work.environments is None:
+    environments = work.backend.environments
+    if environments is None:
         work.get(args.skill)
         return ()
     workspace, _ = await work.workspace()
     loaded, args, launch = plan_run(work, args, workspace)
     block = launch.block if launch else None
-    packages = installed.find_packages(work.environments, work, loaded, block, args.install)
+    packages = installed.find_packages(environments, work, loaded, block, args.install)
     if packages is None:
         return ()
     wanted = await installed.wanted_for(packages, work, loaded, workspace)
-    if installed.find(work.environments, wanted) is not None:
+    if installed.find(environments, wanted) is not None:
         work.to_install.discard(wanted.what)
         return ()
     work.to_install.add(wanted.what)
@@ -214,7 +215,7 @@ async def _equip(
 ) -> Equipment:
     """Prepares the packages of a run. A script that declares packages gets its own environment. Any other run sees the
     packages that are named for its skill before those of its interpreter."""
-    environments = work.environments
+    environments = work.backend.environments
     digest = loaded.tree.digest
     block = None
     env: dict[str, str] = {}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from prowess._internal.files import make_passable
 from prowess.core.values import Isolation, Located
 from prowess.errors import WorkspaceUnavailable
 from prowess.workspace.executors.isolation_report import (
@@ -38,7 +39,6 @@ from prowess.workspace.network.proxy import Proxy
 from prowess.workspace.process.client import Processes
 from prowess.workspace.scripts.configured_python import folders_of_python, try_python
 from prowess.workspace.session_folder import Place
-from prowess.workspace.skill_trees import make_passable
 
 BWRAP: Mechanism = "bwrap+seccomp"
 LANDLOCK: Mechanism = "landlock+seccomp"

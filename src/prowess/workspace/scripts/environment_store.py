@@ -24,11 +24,11 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prowess._internal.files import read_regular, write_whole
+from prowess._internal.files import make_passable, read_regular, write_whole
 from prowess.errors import WorkspaceError
 from prowess.workspace.dirfd import measure_folder
 from prowess.workspace.session_folder import list_folder
-from prowess.workspace.skill_trees import lock_folder, make_passable, remove_tree
+from prowess.workspace.skill_trees import lock_folder, remove_tree
 
 SCHEMA = "prowess.environment/1"
 _RECORD = "record.json"
