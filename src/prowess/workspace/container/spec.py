@@ -193,7 +193,8 @@ def payload(paths: list[str]) -> bytes:
 
 
 def refused(op: str, error: docker.errors.APIError) -> WorkspaceUnavailable:
-    why = str(error.explanation or error).rstrip(".")
+    why = str(error.explanation or error)
+    why = why.rstrip(".")
     message = f"The container engine refused to {op}: {why}."
     return WorkspaceUnavailable(message, op=op, code="container-refused")
 
@@ -290,5 +291,6 @@ def _holds(folder: str, socket: str | None) -> bool:
 
 
 def _identity(path: str | int) -> tuple[int, int, int]:
+    """Device, inode and owner of a folder."""
     status = os.stat(path)
     return status.st_dev, status.st_ino, status.st_uid

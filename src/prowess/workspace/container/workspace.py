@@ -335,4 +335,6 @@ class ContainerWorkspace:
 
 
 def _failed(task: asyncio.Future[SharedContainer]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
+    if not task.done():
+        return False
+    return task.cancelled() or task.exception() is not None
