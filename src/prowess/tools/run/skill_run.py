@@ -281,15 +281,15 @@ def render_outcome(result: JobResult) -> Outcome:
     if result.ok:
         return Outcome(status="ok", content=content, data=data)
     if result.missing is not None:
-        code = "missing-dependency"
+        failure = "missing-dependency"
         hint = str(result.missing.get("hint") or "")
     elif result.timed_out:
-        code = "timeout"
+        failure = "timeout"
         hint = "Give it more time with `timeout`, or less to do."
     else:
-        code = "command-failed"
+        failure = "command-failed"
         hint = "Read stderr, and mend the call or its inputs."
-    return Outcome(status="failed", content=content, code=code, hint=hint, data=data)
+    return Outcome(status="failed", content=content, code=failure, hint=hint, data=data)
 
 
 def render_result(result: JobResult) -> dict[str, Any]:

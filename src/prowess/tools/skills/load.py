@@ -175,17 +175,17 @@ class SkillLoad(ShelfTool):
 
     def _not_found(self, ref: str, error: SkillNotFound) -> Outcome:
         """Outcome for an unknown skill. Lists similar names, or all names, of skills that the model may load."""
-        code = "skill-not-found"
+        failure = "skill-not-found"
         names = list(self._shelf.library.names())
         message = f"No skill '{shown_name(ref[:100])}'."
         if not names:
-            return Outcome(status="failed", code=code, content=f"{message} No skills are installed.")
+            return Outcome(status="failed", code=failure, content=f"{message} No skills are installed.")
         near = [name for name in error.near if name in names]
         meant = f"There are: {shown_names(names)}."
         if near:
             meant = f"Did you mean: {shown_names(near)}?"
         hint = "Load one of these by its name, or go on without a skill."
-        return Outcome(status="failed", code=code, content=f"{message} {meant}", hint=hint, data={"near": near})
+        return Outcome(status="failed", code=failure, content=f"{message} {meant}", hint=hint, data={"near": near})
 
 
 def _loaded_text(name: str, *, seen: bool, changed: bool, in_use: bool) -> str:
