@@ -58,16 +58,26 @@ def skill_dir(
     """Writes the skill `folder/name` and returns its path. `allowed_tools=…` becomes the field `allowed-tools`."""
     skill = Path(folder, name)
     fields = {"name": skill.name, "description": description}
-    fields |= {field.replace("_", "-"): value for field, value in front_matter.items()}
-    head = "".join(f"{field}: {json.dumps(value, ensure_ascii=False)}\n" for field, value in fields.items())
-    for path, content in {"SKILL.md": f"---\n{head}---\n\n{body}", **(files or {})}.items():
-        file = skill / path
-        file.parent.mkdir(parents=True, exist_ok=True)
+    for field, value in front_matter.items():
+        fields[field.replace("_", "-")] = value
+    lines = ["---"]
+    for field, value in fields.items():
+        text = json.dumps(value, ensure_ascii=False)
+        lines.append(f"{field}: {text}")
+    lines += ["---", "", body]
+    contents: dict[str, str | bytes] = {"SKILL.md": "\n".join(lines)}
+    contents.update(files or {})
+    for path, content in contents.items():
         data = content if isinstance(content, bytes) else content.encode()
-        file.write_bytes(data)
-        if data.startswith(b"#!"):
-            file.chmod(0o755)
+        _write(skill / path, data)
     return skill
+
+
+def _write(file: Path, data: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(data)
+    if data.startswith(b"#!"):
+        file.chmod(0o755)
 
 
 class ScriptedApprover:
@@ -75,74 +85,104 @@ class ScriptedApprover:
     questions."""
 
     def __init__(self, answers: Sequence[Answer | ApprovalAnswered | None]) -> None:
+        known = get_args(Answer)
         for answer in answers:
-            if isinstance(answer, str) and answer not in get_args(Answer):
-                raise ConfigError(
-                    f"{answer!r} is not an answer to an approval question.",
-                    code="approver-script",
-                    hint=f"There are: {', '.join(get_args(Answer))}, None.",
-                )
+            if isinstance(answer, str) and answer not in known:
+                message = f"{answer!r} is not an answer to an approval question."
+                hint = f"There are: {', '.join(known)}, None."
+                raise ConfigError(message, code="approver-script", hint=hint)
         self.asked: list[tuple[ToolCall, Decision]] = []
         self._answers = list(answers)
 
     async def __call__(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
+        at = len(self.asked)
         self.asked.append((call, decision))
-        if len(self.asked) > len(self._answers):
-            raise AssertionError(
-                f"Question {len(self.asked)} has no answer in the script: {call.tool} {call.args} ({decision.why})"
-            )
-        answer = self._answers[len(self.asked) - 1]
-        return ApprovalAnswered(call_id=call.id, answer=answer, by="script") if isinstance(answer, str) else answer
+        if at >= len(self._answers):
+            asked = f"{call.tool} {call.args} ({decision.why})"
+            raise AssertionError(f"Question {at + 1} has no answer in the script: {asked}")
+        answer = self._answers[at]
+        if isinstance(answer, str):
+            return ApprovalAnswered(call_id=call.id, answer=answer, by="script")
+        return answer
 
     def assert_finished(self) -> None:
         """Checks that each answer was used and that none was missing. A missing answer is reported here too, because a
         run treats an approver that raises like one that did not answer."""
-        if len(self.asked) != len(self._answers):
-            tools = ", ".join(call.tool for call, _ in self.asked) or "nothing"
-            raise AssertionError(f"{len(self._answers)} answers were given and {len(self.asked)} asked for: {tools}")
+        given = len(self._answers)
+        asked = len(self.asked)
+        if asked == given:
+            return
+        tools = ", ".join(call.tool for call, _ in self.asked) or "nothing"
+        raise AssertionError(f"{given} answers were given and {asked} asked for: {tools}")
 
 
 async def events_of(log: EventLog, key: SessionKey) -> list[dict[str, Any]]:
     """Returns a session's events as flat dictionaries, without the fields that differ each time: time, owner and hash
     chain. Calls and runs get numbers in order of appearance (`c1`, `r1`), so that two whole streams can be compared."""
     names = _Names()
-    return [names.plain(render_event(envelope)) async for envelope in log.read(key)]
+    events: list[dict[str, Any]] = []
+    async for envelope in log.read(key):
+        line = render_event(envelope)
+        event = names.plain(line)
+        events.append(event)
+    return events
 
 
 _LEFT_OUT = ("seq", "at", "tenant", "app", "user", "session", "prev", "hash", "request_id")
 
 
 class _Names:
+    """Numbers for the ids of runs and calls, in order of appearance."""
+
     def __init__(self) -> None:
-        self._given: dict[tuple[str, str], str] = {}
+        self._runs: dict[str, str] = {}
+        self._calls: dict[str, str] = {}
 
     def plain(self, line: dict[str, Any]) -> dict[str, Any]:
-        event = {name: value for name, value in line.items() if name not in _LEFT_OUT}
+        """The event without `_LEFT_OUT`, with numbers instead of ids."""
+        event: dict[str, Any] = {}
+        for name, value in line.items():
+            if name not in _LEFT_OUT:
+                event[name] = value
         for field in ("run", "parent", "resumes"):
-            if isinstance(event.get(field), str):
-                event[field] = self._name("r", event[field])
-        if isinstance(event.get("call_id"), str):
-            event["call_id"] = self._name("c", event["call_id"])
-        if isinstance(event.get("call"), dict):
-            event["call"] = self._call(event["call"])
-        if isinstance(event.get("calls"), list):
-            event["calls"] = [self._call(call) for call in event["calls"]]
-        if isinstance(event.get("replaced"), dict):
-            event["replaced"] = {self._name("c", call): ref for call, ref in event["replaced"].items()}
+            run = event.get(field)
+            if isinstance(run, str):
+                event[field] = self._run(run)
+        id = event.get("call_id")
+        if isinstance(id, str):
+            event["call_id"] = self._call_id(id)
+        call = event.get("call")
+        if isinstance(call, dict):
+            event["call"] = self._call(call)
+        calls = event.get("calls")
+        if isinstance(calls, list):
+            event["calls"] = [self._call(each) for each in calls]
+        replaced = event.get("replaced")
+        if isinstance(replaced, dict):
+            event["replaced"] = {self._call_id(each): ref for each, ref in replaced.items()}
         return event
 
     def _call(self, call: dict[str, Any]) -> dict[str, Any]:
-        return call | {"id": self._name("c", call["id"])}
+        """The same call, with the number instead of its id."""
+        id = self._call_id(call["id"])
+        return {**call, "id": id}
 
-    def _name(self, kind: str, name: str) -> str:
-        number = 1 + sum(1 for known, _ in self._given if known == kind)
-        return self._given.setdefault((kind, name), f"{kind}{number}")
+    def _run(self, id: str) -> str:
+        """Name of a run: `r1` for the first."""
+        number = len(self._runs) + 1
+        return self._runs.setdefault(id, f"r{number}")
+
+    def _call_id(self, id: str) -> str:
+        """Name of a call: `c1` for the first."""
+        number = len(self._calls) + 1
+        return self._calls.setdefault(id, f"c{number}")
 
 
 # --- pytest plugin ----------------------------------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the options of eval cases to pytest."""
     group = parser.getgroup("prowess", "eval cases")
     group.addoption("--eval-model", metavar="M", help="Model for eval cases.  [default: scripted]")
     group.addoption("--eval-yes", action="append", default=[], metavar="TOOL", help="Approve a tool in eval cases.")
@@ -150,7 +190,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collects the case files in folders that are called `evals` or `evaluations`."""
-    if file_path.parent.name not in ("evals", "evaluations") or file_path.suffix not in (".yaml", ".yml", ".json"):
+    folder = file_path.parent.name
+    if folder not in ("evals", "evaluations") or file_path.suffix not in (".yaml", ".yml", ".json"):
         return None
     from prowess.testing.eval_cases import CaseFileCollector
 

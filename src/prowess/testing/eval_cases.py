@@ -45,29 +45,41 @@ class CaseItem(pytest.Item):
     suite: Suite  # of this case alone
 
     def runtest(self) -> None:
+        config = self.config
+        model = config.getoption("--eval-model") or "scripted"
+        yes = config.getoption("--eval-yes") or ()
+        approved = tuple(parse_yes(yes))
         with tempfile.TemporaryDirectory(prefix="prowess-evals-") as folder:
-            options = EvalOptions(
-                cwd=str(self.config.rootpath),
-                model=self.config.getoption("--eval-model") or "scripted",
-                approved=tuple(parse_yes(self.config.getoption("--eval-yes") or ())),
-                keep_in=folder,
-            )
-            records = asyncio.run(run_suite(self.suite, options)).records
-        for record in records:
-            if record.status == "skipped":
-                pytest.skip(explain(record))
-            if record.status != "passed" and not (record.status == "failed" and record.gate == "soft"):
-                raise CaseFailed(_tell(record))
+            options = EvalOptions(cwd=str(config.rootpath), model=model, approved=approved, keep_in=folder)
+            report = asyncio.run(run_suite(self.suite, options))
+        for record in report.records:
+            _check(record)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
-        if isinstance(excinfo.value, CaseFailed | ProwessError):
-            return str(excinfo.value)
-        return str(super().repr_failure(excinfo))
+        """The reason alone for a failed case, without a traceback."""
+        error = excinfo.value
+        if isinstance(error, CaseFailed | ProwessError):
+            return str(error)
+        shown = super().repr_failure(excinfo)
+        return str(shown)
 
     def reportinfo(self) -> tuple[os.PathLike[str], int | None, str]:
+        """Path, line (counted from 0) and title of the case."""
+        skill = self.path.parent.parent.name
+        title = f"{skill}: {self.name}"
         line = self.suite.cases[0].line
-        return self.path, line - 1 if line else None, f"{self.path.parent.parent.name}: {self.name}"
+        if not line:
+            return self.path, None, title
+        return self.path, line - 1, title
 
 
-def _tell(record: RunRecord) -> str:
-    return f"{record.status} (repeat {record.key.repeat}, {record.key.arm}):\n{explain(record)}"
+def _check(record: RunRecord) -> None:
+    """Skips or fails the test if the run was skipped or failed. A soft failure passes."""
+    status = record.status
+    if status == "skipped":
+        pytest.skip(explain(record))
+    if status == "passed" or (status == "failed" and record.gate == "soft"):
+        return
+    run = record.key
+    why = explain(record)
+    raise CaseFailed(f"{status} (repeat {run.repeat}, {run.arm}):\n{why}")

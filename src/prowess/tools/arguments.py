@@ -24,15 +24,19 @@ SKILL_NAMES = {"skill_name": "skill", "name": "skill"}
 def advertise(kind: type[Arguments], *fields: str) -> dict[str, Any]:
     """Returns the schema with only these fields. Other fields are accepted but cost no tokens."""
     schema = render_schema(kind)
-    properties = {name: schema["properties"][name] for name in fields}
-    return {**schema, "properties": properties}
+    every = schema["properties"]
+    told = {name: every[name] for name in fields}
+    return {**schema, "properties": told}
 
 
 def _listed_json(value: Any) -> Any:
     """Reads a list: one text becomes a list with one item, and JSON text of a list is parsed."""
     if isinstance(value, str):
-        value = parsed if isinstance(parsed := read_json(value), list) else [value]
-    return [item for item in value if item != ""] if isinstance(value, list) else value
+        parsed = read_json(value)
+        value = parsed if isinstance(parsed, list) else [value]
+    if not isinstance(value, list):
+        return value
+    return [item for item in value if item != ""]
 
 
 def read_json(text: Any) -> Any:
@@ -54,7 +58,9 @@ def _said(value: Any) -> Any:
 
 def _counted(value: Any) -> Any:
     """Turns zero into None, because many models send zero for "not given"."""
-    return None if value in (0, "0", "") and value is not False else value
+    if value is False:
+        return value
+    return None if value in (0, "0", "") else value
 
 
 NameList = Annotated[list[str], BeforeValidator(_listed_json)]
@@ -75,18 +81,23 @@ class SkillArguments(Arguments):
         """Drops null values, because many models send every field. Reads other forms of `skill`."""
         if not isinstance(value, dict):
             return value
-        given = {name: item for name, item in by_our_names(cls, value).items() if item is not None}
+        ours = by_our_names(cls, value)
+        given = {name: item for name, item in ours.items() if item is not None}
         several = given.pop("skills", None)
         if several is not None and "skill" not in given:
             given["skill"] = _only_one(several)
         skill = read_json(given.get("skill"))
         if isinstance(skill, dict):
-            given |= {"source": skill["source"]} if skill.get("source") else {}
+            if skill.get("source"):
+                given["source"] = skill["source"]
             skill = skill.get("name") or skill.get("id") or ""
-        if isinstance(skill, str):
-            given["skill"] = skill.strip()
-            if "source" in given and "source" not in cls.model_fields:
-                given["skill"] = f"{given.pop('source')}:{given['skill']}"
+        if not isinstance(skill, str):
+            return given
+        skill = skill.strip()
+        if "source" in given and "source" not in cls.model_fields:
+            source = given.pop("source")
+            skill = f"{source}:{skill}"
+        given["skill"] = skill
         return given
 
 
@@ -151,35 +162,6 @@ class SearchArguments(Arguments):
     limit: int = Field(5, ge=1, le=20)
 
 
-class PlanArguments(Arguments):
-    """Unparsed plan and patch. tools.plan parses them."""
-
-    ALIASES: ClassVar = {"plan_update": "patch", "todos": "plan"}
-
-    plan: Any = None
-    patch: Any = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read(cls, value: Any) -> Any:
-        """Accepts a plan or a patch without its wrapper. Drops `explanation`."""
-        if not isinstance(value, dict):
-            return value
-        given = {name: item for name, item in by_our_names(cls, value).items() if name != "explanation"}
-        for name, marks in (("plan", _OF_PLAN), ("patch", _OF_PATCH)):
-            if given and given.keys() <= marks and given.keys() & {*marks - _OF_BOTH}:
-                return {name: given}
-        read = {name: read_json(item) for name, item in given.items()}
-        if not any(read.get(name) for name in ("plan", "patch")) and not read.keys() - {"plan", "patch"}:
-            raise ValueError("give a plan {goal, steps}, or a patch {set, add, remove, order}")
-        return read
-
-
-_OF_BOTH = frozenset({"goal", "assumptions", "constraints"})
-_OF_PLAN = _OF_BOTH | {"steps"}
-_OF_PATCH = _OF_BOTH | {"set", "add", "remove", "order"}
-
-
 class AskArguments(Arguments):
     ALIASES: ClassVar = {"options": "choices", "prompt": "question", "text": "question"}
 
@@ -195,16 +177,31 @@ class AskArguments(Arguments):
         given = {name: item for name, item in value.items() if item is not None}
         several = given.pop("questions", None)
         if several is not None and "question" not in given:
-            if not isinstance(several, list) or len(several) != 1:
-                raise ValueError("ask one question at a time")
-            asked = several[0] if isinstance(several[0], dict) else {"question": several[0]}
-            given = {name: asked[name] for name in ("question", "options", "choices") if name in asked}
+            given = _only_question(several)
         given = by_our_names(cls, given)
-        if isinstance(given.get("choices"), list):
-            given["choices"] = [
-                item.get("label", item.get("text")) if isinstance(item, dict) else item for item in given["choices"]
-            ]
+        choices = given.get("choices")
+        if isinstance(choices, list):
+            given["choices"] = [_label(item) for item in choices]
         return given
+
+
+def _only_question(several: Any) -> dict[str, Any]:
+    if not isinstance(several, list) or len(several) != 1:
+        raise ValueError("ask one question at a time")
+    asked = several[0]
+    if not isinstance(asked, dict):
+        return {"question": asked}
+    given: dict[str, Any] = {}
+    for name in ("question", "options", "choices"):
+        if name in asked:
+            given[name] = asked[name]
+    return given
+
+
+def _label(choice: Any) -> Any:
+    if not isinstance(choice, dict):
+        return choice
+    return choice.get("label", choice.get("text"))
 
 
 MAX_TIMEOUT_S = 24 * 3600.0
@@ -223,19 +220,25 @@ def _texts(value: Any) -> Any:
 
 
 def _words(value: Any) -> Any:
-    return [_text(item) for item in value] if isinstance(value, list) else _listed(value)
+    if not isinstance(value, list):
+        return _listed(value)
+    return [_text(item) for item in value]
 
 
 def _text(item: Any) -> Any:
     if isinstance(item, bool):
         return "true" if item else "false"
-    return str(item) if isinstance(item, (int, float)) else item
+    if isinstance(item, (int, float)):
+        return str(item)
+    return item
 
 
 def _few(patterns: list[str]) -> list[str]:
     """Limits the patterns, because every output file is matched against every pattern."""
-    if len(patterns) > MOST_PATTERNS or any(len(pattern) > LONGEST_PATTERN for pattern in patterns):
-        raise ValueError(f"at most {MOST_PATTERNS} patterns of {LONGEST_PATTERN} characters; name a folder: out/**")
+    longest = max(map(len, patterns), default=0)
+    if len(patterns) > MOST_PATTERNS or longest > LONGEST_PATTERN:
+        most = f"at most {MOST_PATTERNS} patterns of {LONGEST_PATTERN} characters"
+        raise ValueError(f"{most}; name a folder: out/**")
     return patterns
 
 
@@ -260,11 +263,15 @@ class InputArguments(Arguments):
     def _read(cls, value: Any) -> Any:
         if isinstance(value, str):
             return {"from": value}
-        return by_our_names(cls, value) if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            return by_our_names(cls, value)
+        return value
 
     @property
     def value(self) -> Input:
-        return Input(self.source, self.to or None, self.mode, self.pin)
+        """The input as a job takes it."""
+        to = self.to or None
+        return Input(self.source, to, self.mode, self.pin)
 
 
 class OutputArguments(Arguments):
@@ -291,17 +298,18 @@ class OutputArguments(Arguments):
     def _read(cls, value: Any) -> Any:
         if isinstance(value, (str, list)):
             return {"globs": value}
-        return by_our_names(cls, value) if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            return by_our_names(cls, value)
+        return value
 
     @property
     def limits(self) -> OutputLimits:
         """Limits of the outputs. Zero means the default, as in the source documents."""
-        default = OutputLimits()
-        return OutputLimits(*(mine or usual for mine, usual in zip(self._given, default, strict=True)))
-
-    @property
-    def _given(self) -> tuple[int, int, int]:
-        return self.max_files, self.max_file_bytes, self.max_total_bytes
+        files, file_bytes, total_bytes = OutputLimits()
+        files = self.max_files or files
+        file_bytes = self.max_file_bytes or file_bytes
+        total_bytes = self.max_total_bytes or total_bytes
+        return OutputLimits(files, file_bytes, total_bytes)
 
 
 class RunArguments(Arguments):
@@ -338,25 +346,35 @@ class RunArguments(Arguments):
         """Drops null, empty texts and Bash's `description`, because many models send every field."""
         if not isinstance(value, dict):
             return value
-        given = {name: item for name, item in value.items() if item is not None and name != "description"}
-        for one, other in (("script", "command"), ("command", "script")):
-            if given.get(one) == "" and given.get(other):
-                del given[one]
-        if isinstance(given.get("inputs"), (str, dict)):
-            given["inputs"] = [given["inputs"]]
+        given = {name: item for name, item in value.items() if item is not None}
+        given.pop("description", None)
+        script = given.get("script")
+        command = given.get("command")
+        if script == "" and command:
+            del given["script"]
+        if command == "" and script:
+            del given["command"]
+        inputs = given.get("inputs")
+        if isinstance(inputs, (str, dict)):
+            given["inputs"] = [inputs]
         return given
 
     @field_validator("timeout")
     @classmethod
     def _in_range(cls, value: float | None) -> float | None:
         """Checks the time-out. Zero means the default, as in the source documents."""
-        if value is not None and not 0 <= value <= MAX_TIMEOUT_S:
+        if not value:
+            return None
+        if not 0 < value <= MAX_TIMEOUT_S:
             raise ValueError(f"must be between 0 and {MAX_TIMEOUT_S:g} seconds")
-        return value or None
+        return value
 
     @model_validator(mode="after")
     def _one_thing(self) -> RunArguments:
-        if bool((self.command or "").strip()) == bool((self.script or "").strip()):
+        """Checks that either a command or a script is given."""
+        command = (self.command or "").strip()
+        script = (self.script or "").strip()
+        if bool(command) == bool(script):
             raise ValueError("say either command, or script and args")
         if self.args and self.script is None:
             raise ValueError("args belong to a script; write them into the command")
@@ -437,6 +455,7 @@ class GrepArguments(Arguments):
     ignore_case: SkipJsonSchema[bool] = False
 
     def plain(self) -> dict[str, Any]:
+        """Always includes the path, because policy judges it."""
         return {"path": self.path, **super().plain()}
 
 
@@ -464,34 +483,9 @@ class DeleteFileArguments(Arguments):
     path: str = Field(min_length=1, description="a file below out/ or work/")
 
 
-class RequestArguments(Arguments):
-    ALIASES: ClassVar = {"uri": "url", "data": "body", "json": "body"}
-
-    url: str = Field(min_length=1, max_length=8000)
-    method: Annotated[
-        Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
-        BeforeValidator(lambda value: value.strip().upper() if isinstance(value, str) else value),
-    ] = "GET"
-    headers: Variables = Field(default_factory=dict)
-    body: Annotated[
-        str | None,
-        BeforeValidator(
-            lambda value: json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
-        ),
-    ] = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_question(cls, value: Any) -> Any:
-        """Drops `prompt`: `WebFetch` of other systems sends a question, but here the result is the page."""
-        return {name: item for name, item in value.items() if name != "prompt"} if isinstance(value, dict) else value
-
-
 def parse_write(args: Mapping[str, Any], tool: str) -> WriteFileArguments:
     """Parses the arguments of write_file. A call that asks for an edit in place is told to write the whole file."""
-    if any(name in args for name in _EDITS):
-        raise ToolRetry(
-            f"{tool} replaces whole files and cannot edit one in place. Read the file with read_file, and write all of "
-            "its new text: {path, content}."
-        )
+    if not args.keys().isdisjoint(_EDITS):
+        hint = "Read the file with read_file, and write all of its new text: {path, content}."
+        raise ToolRetry(f"{tool} replaces whole files and cannot edit one in place. {hint}")
     return parse_arguments(WriteFileArguments, args, tool)

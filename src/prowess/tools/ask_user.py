@@ -31,11 +31,15 @@ class AskUser(PlainTool):
         # An asker is foreign code, so its errors become results. Cancellation is still raised.
         (answer,) = await asyncio.gather(self._ask(wanted), return_exceptions=True)
         if isinstance(answer, str):
-            return Outcome(status="ok", content=answer.strip() or "The answer is empty.", data={"answer": answer})
-        why = ""
+            content = answer.strip() or "The answer is empty."
+            return Outcome(status="ok", content=content, data={"answer": answer})
+        content = "Nobody answered."
         if isinstance(answer, BaseException):
-            why = f" ({type(answer).__name__}: {answer})"[:500]
-        return Outcome(status="failed", code="nobody-to-ask", content=f"Nobody answered.{why}", hint=_HINT)
+            why = f" ({type(answer).__name__}: {answer})"
+            content += why[:500]
+        return Outcome(status="failed", code="nobody-to-ask", content=content, hint=_HINT)
 
     async def _ask(self, wanted: AskArguments) -> str | None:
-        return None if self._asker is None else await self._asker(wanted.question, wanted.choices)
+        if self._asker is None:
+            return None
+        return await self._asker(wanted.question, wanted.choices)

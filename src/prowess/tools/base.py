@@ -27,9 +27,13 @@ class Tool(Protocol):
         """Returns checked, complete arguments under our own names. Raises ToolRetry with the problem."""
         ...
 
-    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]: ...
+    async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
+        """Returns what must be granted besides the call, such as installing packages."""
+        ...
 
-    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome | Spawn: ...
+    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome | Spawn:
+        """Carries out a call that was allowed. Raises ToolRetry or ToolFailed with the problem."""
+        ...
 
 
 class PlainTool:
@@ -39,7 +43,8 @@ class PlainTool:
     spec: ToolSpec
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_arguments(self.kind, args, self.spec.name).normal()
+        parsed = parse_arguments(self.kind, args, self.spec.name)
+        return parsed.normal()
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return ()
@@ -52,19 +57,16 @@ class Tools:
         self._tools: dict[str, Tool] = {}
         for given in tools:
             if is_toolset(given):
-                raise ConfigError(
-                    f"Tools was given {type(given).__name__}, which is a set of tools already.",
-                    code="tool-invalid",
-                    hint="Use it as it is, or make one set of several: Joined(Tools(…), …).",
-                )
+                message = f"Tools was given {type(given).__name__}, which is a set of tools already."
+                hint = "Use it as it is, or make one set of several: Joined(Tools(…), …)."
+                raise ConfigError(message, code="tool-invalid", hint=hint)
             tool: Tool = as_tool(given)
-            if tool.spec.name in self._tools:
-                raise ConfigError(
-                    f"There would be two tools '{tool.spec.name}'.",
-                    code="tool-duplicate",
-                    hint="Give one of them another name: tool(name=…)(function).",
-                )
-            self._tools[tool.spec.name] = tool
+            name = tool.spec.name
+            if name in self._tools:
+                message = f"There would be two tools '{name}'."
+                hint = "Give one of them another name: tool(name=…)(function)."
+                raise ConfigError(message, code="tool-duplicate", hint=hint)
+            self._tools[name] = tool
 
     def specs(self) -> Sequence[ToolSpec]:
         return [tool.spec for tool in self._tools.values()]
@@ -72,13 +74,16 @@ class Tools:
     def normalise(self, call: ToolCall) -> ToolCall:
         tool = self._get(call.tool)
         check_storable(call.args)
-        return replace(call, args=tool.normalise(call.args))
+        normal = tool.normalise(call.args)
+        return replace(call, args=normal)
 
     async def needs(self, call: ToolCall) -> Sequence[CapabilityRequest]:
-        return await self._get(call.tool).needs(call.args)
+        tool = self._get(call.tool)
+        return await tool.needs(call.args)
 
     async def call(self, call: ToolCall, within: CallGrant) -> Outcome | Spawn:
-        return await self._get(call.tool).call(call.args, within)
+        tool = self._get(call.tool)
+        return await tool.call(call.args, within)
 
     def _get(self, name: str) -> Tool:
         tool = self._tools.get(name)
@@ -89,16 +94,21 @@ class Tools:
 
 def is_toolset(given: object) -> bool:
     """True for an object with the methods of ports.Toolset, false for a class."""
-    return not isinstance(given, type) and all(hasattr(given, name) for name in ("specs", "normalise", "needs", "call"))
+    if isinstance(given, type):
+        return False
+    return all(hasattr(given, name) for name in ("specs", "normalise", "needs", "call"))
 
 
 def no_tool(name: str, known: Collection[str]) -> ToolRetry:
-    there = f"There are: {', '.join(known) or 'none'}."
+    """Signal for a tool that is not there, with a similar name and the names that are there."""
+    names = ", ".join(known) or "none"
+    there = f"There are: {names}."
     if name in SWITCHED_TOOLS:
         return ToolRetry(f"{name} is switched off. A person can enable it: tools.enable = ['{name}']. {there}")
     near = difflib.get_close_matches(name, known, n=1)
-    meant = f" Did you mean {near[0]}?" if near else ""
-    return ToolRetry(f"There is no tool '{name[:80]}'.{meant} {there}")
+    if near:
+        there = f"Did you mean {near[0]}? {there}"
+    return ToolRetry(f"There is no tool '{name[:80]}'. {there}")
 
 
 def check_storable(args: Mapping[str, Any]) -> None:

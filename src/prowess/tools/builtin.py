@@ -54,7 +54,8 @@ class BuiltinTools(Tools):
         maker = self._makers.get(name)
         if maker is None:
             raise no_tool(name, self._makers)
-        tool = self._tools[name] = maker.make()
+        tool = maker.make()
+        self._tools[name] = tool
         return tool
 
 

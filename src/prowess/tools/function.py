@@ -47,35 +47,69 @@ _FIELD = re.compile(r"^:\w+")
 def summary_of(function: Callable[..., Any]) -> str:
     """First paragraph of the docstring, on one line."""
     lines: list[str] = []
-    for line in (inspect.getdoc(function) or "").strip().splitlines():
-        if not line.strip() or _ARGS.match(line) or _FIELD.match(line.strip()):
+    doc = inspect.getdoc(function) or ""
+    for line in doc.strip().splitlines():
+        text = line.strip()
+        if not text or _ARGS.match(line) or _FIELD.match(text):
             break
-        lines.append(line.strip())
+        lines.append(text)
     return " ".join(lines)
 
 
 def parameters_of(function: Callable[..., Any]) -> dict[str, str]:
     """Maps each parameter name to its text in the docstring."""
-    found: dict[str, list[str]] = {}
-    in_args, current, margin = False, "", 0
-    for line in (inspect.getdoc(function) or "").splitlines():
-        text, indent = line.strip(), len(line) - len(line.lstrip())
-        if (field := _SPHINX.match(text)) and field["name"].strip():
-            current, margin = field["name"].split()[-1].lstrip("*"), indent  # a type may stand before it
-            found[current] = [field["text"]]
+    doc = inspect.getdoc(function) or ""
+    reader = _ParameterReader()
+    for line in doc.splitlines():
+        reader.read(line)
+    return {name: " ".join(filter(None, texts)) for name, texts in reader.found.items()}
+
+
+class _ParameterReader:
+    """Reads a docstring line by line, and collects the texts of the parameters."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, list[str]] = {}
+        self._in_args = False  # below `Args:`
+        self._current = ""  # parameter whose text may go on
+        self._margin = 0  # indent of its first line
+
+    def read(self, line: str) -> None:
+        text = line.strip()
+        indent = len(line) - len(line.lstrip())
+        field = _SPHINX.match(text)
+        if field is not None and field["name"].strip():
+            *_, name = field["name"].split()  # a type may stand before it
+            self._begin(name.lstrip("*"), field["text"], indent)
         elif _ARGS.match(line):
-            in_args, current, margin = True, "", 0
-        elif not text or _FIELD.match(text) or (indent == 0 and _HEADING.match(line)):
-            in_args = in_args and not text
-            current = ""
-        elif in_args and indent and (not margin or indent <= margin) and (entry := _GOOGLE.match(text)):
-            current, margin = entry["name"], indent
-            found[current] = [entry["text"]]
-        elif current and indent > margin:
-            found[current].append(text)
+            self._in_args = True
+            self._current = ""
+            self._margin = 0
+        elif not text:
+            self._current = ""
+        elif _FIELD.match(text) or (indent == 0 and _HEADING.match(line)):
+            self._end()
+        elif self._can_begin(indent) and (entry := _GOOGLE.match(text)):
+            self._begin(entry["name"], entry["text"], indent)
+        elif self._current and indent > self._margin:
+            self.found[self._current].append(text)
         elif indent == 0:
-            in_args, current = False, ""
-    return {name: " ".join(filter(None, texts)) for name, texts in found.items()}
+            self._end()
+
+    def _end(self) -> None:
+        self._in_args = False
+        self._current = ""
+
+    def _can_begin(self, indent: int) -> bool:
+        """True if a parameter of `Args:` can begin with this indent."""
+        if not self._in_args or indent == 0:
+            return False
+        return self._margin == 0 or indent <= self._margin
+
+    def _begin(self, name: str, text: str, indent: int) -> None:
+        self.found[name] = [text]
+        self._current = name
+        self._margin = indent
 
 
 P = ParamSpec("P")
@@ -105,12 +139,16 @@ def tool(
     def decorate(function: Callable[..., Any]) -> FunctionTool[..., Any]:
         return FunctionTool(function, name=name, description=description, read_only=read_only)
 
-    return decorate if function is None else decorate(function)
+    if function is None:
+        return decorate
+    return decorate(function)
 
 
 def is_tool(given: object) -> bool:
     """True for an object with the methods of a Tool, false for a class."""
-    return not isinstance(given, type) and all(hasattr(given, name) for name in ("spec", "normalise", "needs", "call"))
+    if isinstance(given, type):
+        return False
+    return all(hasattr(given, name) for name in ("spec", "normalise", "needs", "call"))
 
 
 def as_tool(given: Any) -> Any:
@@ -119,12 +157,12 @@ def as_tool(given: Any) -> Any:
         return given
     if callable(given) and not isinstance(given, type):
         return tool(given)
-    what = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
-    raise ConfigError(
-        f"{repr(given)[:80]} cannot be a tool: it is {what}.",
-        code="tool-invalid",
-        hint="Give a function with annotations, what @prowess.tool makes of one, or an object that is a Tool.",
-    )
+    what = f"a {type(given).__name__}"
+    if isinstance(given, type):
+        what = f"the class {given.__name__}"
+    shown = repr(given)[:80]
+    hint = "Give a function with annotations, what @prowess.tool makes of one, or an object that is a Tool."
+    raise ConfigError(f"{shown} cannot be a tool: it is {what}.", code="tool-invalid", hint=hint)
 
 
 class FunctionTool(Generic[P, R]):
@@ -145,46 +183,54 @@ class FunctionTool(Generic[P, R]):
             hint = "Give it one of letters, digits, _ and -: @tool(name=…)."
             raise ConfigError(f"'{called[:100]}' cannot be the name of a tool.", code="tool-name", hint=hint)
         shape = _find_shape(function, called)
-        self._signature, self._within, self._kind = shape.signature, shape.within, shape.kind
-        self._fields = {f"arg_{number}": parameter for number, parameter in enumerate(shape.parameters)}
-        # Many models send every field, with null for "not given".
-        self._never_null = {each for each, hint in shape.parameters.items() if not _takes_nothing(hint)}
-        self.spec = ToolSpec(
-            name=called,
-            description=summary_of(function) if description is None else description,
-            parameters=shape.schema,
-            read_only=read_only,
-        )
+        self._signature = shape.signature
+        self._within = shape.within
+        self._kind = shape.kind
+        self._fields: dict[str, str] = {}
+        self._never_null: set[str] = set()  # many models send every field, with null for "not given"
+        for number, (parameter, hint) in enumerate(shape.parameters.items()):
+            self._fields[f"arg_{number}"] = parameter
+            if not _takes_nothing(hint):
+                self._never_null.add(parameter)
+        if description is None:
+            description = summary_of(function)
+        self.spec = ToolSpec(name=called, description=description, parameters=shape.schema, read_only=read_only)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return self._parse(args).normal()
+        parsed = self._parse(args)
+        return parsed.normal()
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         return ()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome | Spawn:
         parsed = self._parse(args)
-        given = {name: getattr(parsed, own) for own, name in self._fields.items() if own in parsed.model_fields_set}
-        if self._within is not None:
-            given[self._within] = within
         bound = self._signature.bind_partial()
-        bound.arguments.update(given)
+        for own, name in self._fields.items():
+            if own in parsed.model_fields_set:
+                bound.arguments[name] = getattr(parsed, own)
+        if self._within is not None:
+            bound.arguments[self._within] = within
         bound.apply_defaults()
-        return _outcome(await self._run(*bound.args, **bound.kwargs), self.spec.name)
+        result = await self._run(*bound.args, **bound.kwargs)
+        return _outcome(result, self.spec.name)
 
     def _parse(self, args: Mapping[str, Any]) -> FunctionArguments:
-        said = {
-            name: value
-            for name, value in args.items()
-            if value is not None or name not in self._never_null or self._is_required(name)
-        }
+        said: dict[str, Any] = {}
+        for name, value in args.items():
+            if value is not None or not self._is_left_out(name):
+                said[name] = value
         return parse_arguments(self._kind, said, self.spec.name)
 
-    def _is_required(self, parameter: str) -> bool:
-        return self._signature.parameters[parameter].default is inspect.Parameter.empty
+    def _is_left_out(self, name: str) -> bool:
+        """True for a parameter whose null means "not given"."""
+        if name not in self._never_null:
+            return False
+        parameter = self._signature.parameters[name]
+        return parameter.default is not inspect.Parameter.empty
 
     async def _run(self, *args: Any, **kwargs: Any) -> Any:
         function: Callable[..., Any] = self._function
@@ -192,7 +238,9 @@ class FunctionTool(Generic[P, R]):
             if inspect.iscoroutinefunction(function):
                 return await function(*args, **kwargs)
             result = await asyncio.to_thread(_guarded, function, args, kwargs)
-            return await result if inspect.isawaitable(result) else result
+            if inspect.isawaitable(result):
+                return await result
+            return result
         except SystemExit as error:
             raise ToolFailed(f"{self.spec.name} wanted to end the whole process (exit {error.code}).") from error
 
@@ -226,27 +274,39 @@ def _find_shape(function: Callable[..., Any], called: str) -> _Shape:
     """Returns the shape of a function, which is kept as long as the function exists and is not changed."""
     if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
         return _make_shape(function, called, ())
-    annotations, defaults = function.__annotations__, function.__kwdefaults__ or {}
+    annotations = function.__annotations__
+    defaults = function.__kwdefaults__ or {}
     parts = (*annotations, *annotations.values(), *defaults, *defaults.values())
     stamp = (called, function.__code__, function.__doc__, function.__defaults__, *parts)
     shape = _SHAPES.get(function)
-    if shape is None or not all(map(operator.is_, shape.stamp, stamp)) or len(shape.stamp) != len(stamp):
-        shape = _SHAPES[function] = _make_shape(function, called, stamp)
+    if shape is None or not _are_same(shape.stamp, stamp):
+        shape = _make_shape(function, called, stamp)
+        _SHAPES[function] = shape
     return shape
+
+
+def _are_same(stamp: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    if len(stamp) != len(other):
+        return False
+    return all(map(operator.is_, stamp, other))
 
 
 def _make_shape(function: Callable[..., Any], called: str, stamp: tuple[object, ...]) -> _Shape:
     signature = _signature(function, called)
     within, parameters = _parameters(function, signature, called)
-    kind = _arguments(called, parameters, signature, parameters_of(function))
-    return _Shape(signature, within, parameters, kind, _schema(kind, called), stamp)
+    said = parameters_of(function)
+    kind = _arguments(called, parameters, signature, said)
+    schema = _schema(kind, called)
+    return _Shape(signature, within, parameters, kind, schema, stamp)
 
 
 def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
     try:
         return inspect.signature(function)
     except (TypeError, ValueError) as error:
-        raise _unfit(name, f"its parameters cannot be read ({error})", "Write a function around it.") from error
+        why = f"its parameters cannot be read ({error})"
+        hint = "Write a function around it."
+        raise _unfit(name, why, hint) from error
 
 
 def _parameters(
@@ -257,33 +317,39 @@ def _parameters(
     within: str | None = None
     found: dict[str, Any] = {}
     for position, parameter in enumerate(signature.parameters.values()):
+        called = parameter.name
         if parameter.kind in _VARIABLE:
-            why = f"*{parameter.name} could be anything"
+            why = f"*{called} could be anything"
             raise _unfit(name, why, "Name and annotate each parameter, or take a list or a dict.")
-        if parameter.name not in hints:
-            hint = f"Annotate it: def {name}({parameter.name}: str). For a method, bind it first: tool(object.{name})."
-            raise _unfit(name, f"the parameter '{parameter.name}' has no annotation", hint)
-        if hints[parameter.name] is CallGrant:
-            if position:
-                raise _unfit(name, f"the CallGrant parameter '{parameter.name}' is not the first", "Put it first.")
-            within = parameter.name
-            continue
-        found[parameter.name] = hints[parameter.name]
+        if called not in hints:
+            hint = f"Annotate it: def {name}({called}: str). For a method, bind it first: tool(object.{name})."
+            raise _unfit(name, f"the parameter '{called}' has no annotation", hint)
+        if hints[called] is not CallGrant:
+            found[called] = hints[called]
+        elif position == 0:
+            within = called
+        else:
+            raise _unfit(name, f"the CallGrant parameter '{called}' is not the first", "Put it first.")
     return within, found
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     """Reads the annotations of the parameters. Ignores the return annotation, which may be anything."""
-    plain: Any = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
-    if not (inspect.isfunction(plain) or inspect.ismethod(plain)):
+    if isinstance(function, functools.partial):
+        function = function.func
+    plain: Any = inspect.unwrap(function)
+    if not inspect.isfunction(plain) and not inspect.ismethod(plain):
         plain = type(plain).__call__
-    annotations = {each: hint for each, hint in getattr(plain, "__annotations__", {}).items() if each != "return"}
+    annotations = dict(getattr(plain, "__annotations__", {}))
+    annotations.pop("return", None)
+    annotated = types.SimpleNamespace(__annotations__=annotations)
     names = getattr(plain, "__globals__", {})
     try:
-        return typing.get_type_hints(types.SimpleNamespace(__annotations__=annotations), names, include_extras=True)
+        return typing.get_type_hints(annotated, names, include_extras=True)
     except (NameError, TypeError, AttributeError, SyntaxError) as error:
+        why = f"an annotation cannot be read ({error})"
         hint = "Define and import what the annotations name at the top of the module, not only for type checking."
-        raise _unfit(name, f"an annotation cannot be read ({error})", hint) from error
+        raise _unfit(name, why, hint) from error
 
 
 def _arguments(
@@ -293,25 +359,29 @@ def _arguments(
     fields: dict[str, Any] = {}
     for number, (parameter, hint) in enumerate(parameters.items()):
         about: dict[str, Any] = {"alias": parameter}
-        if description := _described(hint) or said.get(parameter):
+        description = _described(hint) or said.get(parameter)
+        if description:
             about["description"] = description
         if signature.parameters[parameter].default is not inspect.Parameter.empty:
             about["default"] = None  # never used: the function has its own
-        read = BeforeValidator(functools.partial(_read, kind=_structure(hint)))
-        fields[f"arg_{number}"] = (Annotated[hint, read], Field(**about))
+        read = functools.partial(_read, kind=_structure(hint))
+        annotation = Annotated[hint, BeforeValidator(read)]
+        fields[f"arg_{number}"] = (annotation, Field(**about))
     try:
         return create_model(f"{name}_arguments", __base__=FunctionArguments, **fields)
     except (PydanticUserError, TypeError) as error:
-        raise _unfit(name, f"an annotation has no JSON Schema ({_first_line(error)})", _PLAIN) from error
+        raise _no_schema(name, error) from error
 
 
 def _schema(kind: type[FunctionArguments], name: str) -> dict[str, Any]:
     try:
         return render_schema(kind)
     except (PydanticUserError, ValueError) as error:
-        raise _unfit(name, f"an annotation has no JSON Schema ({_first_line(error)})", _PLAIN) from error
+        raise _no_schema(name, error) from error
     except RecursionError as error:
-        raise _unfit(name, "a type of its parameters contains itself", "Take a list or a dict instead.") from error
+        why = "a type of its parameters contains itself"
+        hint = "Take a list or a dict instead."
+        raise _unfit(name, why, hint) from error
 
 
 def _described(hint: Any) -> str | None:
@@ -329,20 +399,26 @@ def _structure(hint: Any) -> Kind | None:
     if typing.get_origin(hint) is Annotated:
         return _structure(typing.get_args(hint)[0])
     if _is_union(hint):
-        kinds: set[Kind | None] = {_structure(each) for each in typing.get_args(hint) if each is not type(None)}
+        members = [each for each in typing.get_args(hint) if each is not type(None)]
+        kinds: set[Kind | None] = {_structure(each) for each in members}
         return kinds.pop() if len(kinds) == 1 else None
     plain = typing.get_origin(hint) or hint
     if not isinstance(plain, type) or issubclass(plain, str | bytes | bytearray):
         return None
     if issubclass(plain, abc.Mapping | BaseModel) or is_dataclass(plain) or typing.is_typeddict(plain):
         return "object"
-    return "list" if issubclass(plain, abc.Sequence | abc.Set) else None
+    if issubclass(plain, abc.Sequence | abc.Set):
+        return "list"
+    return None
 
 
 def _takes_nothing(hint: Any) -> bool:
+    """True if the parameter accepts None."""
     if typing.get_origin(hint) is Annotated:
         return _takes_nothing(typing.get_args(hint)[0])
-    return hint in (Any, None, type(None), object) or (_is_union(hint) and type(None) in typing.get_args(hint))
+    if _is_union(hint):
+        return type(None) in typing.get_args(hint)
+    return hint in (Any, None, type(None), object)
 
 
 def _is_union(hint: Any) -> bool:
@@ -353,15 +429,17 @@ def _read(value: Any, *, kind: Kind | None) -> Any:
     """Parses JSON text for lists and objects, and wraps a single value in a list where a list belongs."""
     if kind is None or value is None:
         return value
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+    if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            return [value] if kind == "list" else value
-    return [value] if kind == "list" and not isinstance(value, list | tuple | set | frozenset) else value
+            pass  # a text that only looks like JSON
+    if kind == "list" and not isinstance(value, list | tuple | set | frozenset):
+        return [value]
+    return value
 
 
-def _guarded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _guarded(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Replaces StopIteration, because it cannot leave a thread: the caller would wait for ever."""
     try:
         return function(*args, **kwargs)
@@ -370,6 +448,7 @@ def _guarded(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
 
 
 def _outcome(result: Any, name: str) -> Outcome | Spawn:
+    """Outcome of a result: text as it is, anything else as JSON."""
     if isinstance(result, Outcome | Spawn):
         return result
     if result is None:
@@ -382,7 +461,9 @@ def _outcome(result: Any, name: str) -> Outcome | Spawn:
         try:
             text = to_json(result, inf_nan_mode="strings").decode()
         except (ValueError, RecursionError) as error:
-            return _no_text(name, f"a {type(result).__name__} that is no JSON ({_first_line(error)})")
+            kind = type(result).__name__
+            why = _first_line(error)
+            return _no_text(name, f"a {kind} that is no JSON ({why})")
     text = text.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair cannot be encoded
     if len(text) > MAX_TEXT:
         text = f"{text[:MAX_TEXT]}\n[cut here: the result has {len(text)} characters]"
@@ -390,16 +471,28 @@ def _outcome(result: Any, name: str) -> Outcome | Spawn:
 
 
 def _no_text(name: str, what: str) -> Outcome:
+    content = f"{name} returned {what}."
     hint = "This is a mistake in the tool, not in the call: it should return text, or what can be written as JSON."
-    return Outcome(status="failed", code="tool-result", content=f"{name} returned {what}.", hint=hint)
+    return Outcome(status="failed", code="tool-result", content=content, hint=hint)
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0][:200].rstrip(".")
+    """First line of its message, or its type if it has none."""
+    text = str(error) or type(error).__name__
+    first = text.splitlines()[0]
+    return first[:200].rstrip(".")
+
+
+def _no_schema(name: str, error: Exception) -> ConfigError:
+    reason = _first_line(error)
+    why = f"an annotation has no JSON Schema ({reason})"
+    return _unfit(name, why, _PLAIN)
 
 
 def _unfit(name: str, why: str, hint: str) -> ConfigError:
-    return ConfigError(f"The function '{name}' cannot be a tool: {why}.", code="tool-signature", hint=hint)
+    """Error for a function whose parameters a model cannot be told."""
+    message = f"The function '{name}' cannot be a tool: {why}."
+    return ConfigError(message, code="tool-signature", hint=hint)
 
 
 _PLAIN = "Use str, int, float, bool, Literal, list, dict, dataclasses or pydantic models."

@@ -18,7 +18,9 @@ import ssl
 import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field, model_validator
 
 from prowess._internal.addresses import Address, look_up
 from prowess._internal.mime import is_text
@@ -26,9 +28,9 @@ from prowess._internal.urls import WEB_PORTS, HostTarget, NotAHost, is_plain_url
 from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import FetchError, ToolRetry
-from prowess.tools.arguments import RequestArguments
+from prowess.tools.arguments import Variables
 from prowess.tools.base import PlainTool
-from prowess.tools.schema import parse_arguments, render_schema
+from prowess.tools.schema import Arguments, parse_arguments, render_schema
 from prowess.workspace.network.connection import Resolve, find_addresses
 from prowess.workspace.network.host_rules import HostRule, denial_reason, find_rule, parse_rules
 from prowess.workspace.network.http import Refused
@@ -50,8 +52,13 @@ class Reached(NamedTuple):
     @property
     def authority(self) -> str:
         """Value of the Host header."""
-        host = f"[{self.target.host}]" if ":" in self.target.host else self.target.host
-        return host if self.target.port == WEB_PORTS[self.url.scheme] else f"{host}:{self.target.port}"
+        host = self.target.host
+        port = self.target.port
+        if ":" in host:
+            host = f"[{host}]"
+        if port == WEB_PORTS[self.url.scheme]:
+            return host
+        return f"{host}:{port}"
 
 
 async def reach(text: str, previous: httpx.URL | None, rules: Sequence[HostRule], resolve: Resolve) -> Reached:
@@ -66,29 +73,31 @@ async def reach(text: str, previous: httpx.URL | None, rules: Sequence[HostRule]
     rule = find_rule(rules, target)
     if rule is None:
         allowed = ", ".join(each.text for each in rules[:_MOST_SHOWN]) or "no host at all"
-        raise _refused(
-            f"{shown} is refused: {denial_reason(rules, target)}.", "host-not-allowed", f"Allowed: {allowed}."
-        )
+        why = denial_reason(rules, target)
+        raise _refused(f"{shown} is refused: {why}.", "host-not-allowed", f"Allowed: {allowed}.")
     try:
-        return Reached(url, target, await find_addresses(target, rules, resolve))
+        addresses = await find_addresses(target, rules, resolve)
     except Refused as refused:
         if refused.status == 403:
             hint = "A person can list that address itself, if it is meant."
             raise _refused(f"{refused.why}.", "address-not-allowed", hint) from None
         hint = "Check the spelling of the host, or try later."
         raise FetchError(f"{refused.why}.", code="request-failed", retryable=True, hint=hint) from refused
+    return Reached(url, target, addresses)
 
 
 async def look_up_apart(host: str) -> list[str]:
     """Resolves a host in its own thread. A lookup cannot be cancelled, so it must not block a shared thread."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="prowess-lookup")
+    loop = asyncio.get_running_loop()
     try:
-        return await asyncio.get_running_loop().run_in_executor(thread, look_up, host)
+        return await loop.run_in_executor(thread, look_up, host)
     finally:
         thread.shutdown(wait=False, cancel_futures=True)
 
 
 def _parsed(text: str, previous: httpx.URL | None) -> httpx.URL:
+    """Parses a URL. A redirect may not lead from https to http."""
     import httpx
 
     if not is_plain_url(text):
@@ -98,15 +107,12 @@ def _parsed(text: str, previous: httpx.URL | None) -> httpx.URL:
         url = httpx.URL(text) if previous is None else previous.join(text)
     except httpx.InvalidURL:  # its message quotes the URL
         raise _refused(f"{shown_url(text)} is not a URL.", "url-refused", "Check its spelling.") from None
-    shown = shown_url(str(url))
     if previous is not None and previous.scheme == "https" and url.scheme == "http":
-        why = f"{shown_url(str(previous))} redirects to {shown}, without encryption."
-        raise _refused(why, "url-refused", "Ask for the address that it should lead to.")
+        start = shown_url(str(previous))
+        end = shown_url(str(url))
+        hint = "Ask for the address that it should lead to."
+        raise _refused(f"{start} redirects to {end}, without encryption.", "url-refused", hint)
     return url
-
-
-def _refused(message: str, code: str, hint: str) -> FetchError:
-    return FetchError(message, code=code, hint=hint)
 
 
 MAX_BYTES = 1_000_000
@@ -129,6 +135,41 @@ _SHOWN_HEADERS = (
     "content-type content-language content-disposition date etag expires last-modified link location retry-after "
     "server www-authenticate x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset x-request-id"
 ).split()
+
+
+def _method(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return value.strip().upper()
+
+
+def _body(value: Any) -> Any:
+    """Turns an object or a list into JSON text."""
+    if not isinstance(value, dict | list):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+_Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+
+class RequestArguments(Arguments):
+    ALIASES: ClassVar = {"uri": "url", "data": "body", "json": "body"}
+
+    url: str = Field(min_length=1, max_length=8000)
+    method: Annotated[_Method, BeforeValidator(_method)] = "GET"
+    headers: Variables = Field(default_factory=dict)
+    body: Annotated[str | None, BeforeValidator(_body)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_question(cls, value: Any) -> Any:
+        """Drops `prompt`: `WebFetch` of other systems sends a question, but here the result is the page."""
+        if not isinstance(value, dict):
+            return value
+        given = dict(value)
+        given.pop("prompt", None)
+        return given
 
 
 class Sent(NamedTuple):
@@ -164,45 +205,44 @@ class NetworkRequest(PlainTool):
         return wanted.normal()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
+        """Makes the request, within the hosts, the time and the size that the decision allows."""
         wanted = parse_arguments(RequestArguments, args, self.spec.name)
         _check_headers(wanted.headers)
         limits = within.decision.limits
-        rules = parse_rules(map(str, limits.get("hosts") or ()))
+        hosts = limits.get("hosts") or ()
+        rules = parse_rules(map(str, hosts))
         if not rules:
-            raise FetchError(
-                "No host may be reached from here.",
-                code="host-not-allowed",
-                hint="Go on without it; a person can list hosts in the configuration.",
-            )
+            message = "No host may be reached from here."
+            hint = "Go on without it; a person can list hosts in the configuration."
+            raise FetchError(message, code="host-not-allowed", hint=hint)
         timeout_s = float(limits.get("timeout_s") or TIMEOUT_S)
         most = int(limits.get("max_bytes") or MAX_BYTES)
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._follow(wanted, rules, most)
         except TimeoutError:
-            raise FetchError(
-                f"{shown_url(wanted.url)} took longer than {timeout_s:g} s.",
-                code="request-timeout",
-                retryable=True,
-                hint="Try again later, or ask for less.",
-            ) from None
+            message = f"{shown_url(wanted.url)} took longer than {timeout_s:g} s."
+            hint = "Try again later, or ask for less."
+            raise FetchError(message, code="request-timeout", retryable=True, hint=hint) from None
         return _render(answer, within)
 
     async def _follow(self, wanted: RequestArguments, rules: Sequence[HostRule], most: int) -> Answer:
+        """Sends the request, and follows redirects."""
+        headers = _headers(wanted)
         body = None if wanted.body is None else wanted.body.encode("utf-8", "replace")
-        sent = Sent(wanted.method, _headers(wanted), body)
+        sent = Sent(wanted.method, headers, body)
         to = await reach(wanted.url, None, rules, self._resolve)
         for _ in range(MAX_REDIRECTS + 1):
             answer = await _ask(sent, to, most)
-            if answer.status not in _REDIRECTS or not (location := answer.headers.get("location")):
+            location = answer.headers.get("location")
+            if answer.status not in _REDIRECTS or not location:
                 return answer
-            previous, to = to, await reach(location, to.url, rules, self._resolve)
-            sent = _again(sent, answer.status, same_origin=_origin(previous) == _origin(to))
-        raise FetchError(
-            f"{shown_url(wanted.url)} redirects more than {MAX_REDIRECTS} times.",
-            code="too-many-redirects",
-            hint="Use the address that it finally leads to.",
-        )
+            origin = _origin(to)
+            to = await reach(location, to.url, rules, self._resolve)
+            sent = _again(sent, answer.status, same_origin=origin == _origin(to))
+        message = f"{shown_url(wanted.url)} redirects more than {MAX_REDIRECTS} times."
+        hint = "Use the address that it finally leads to."
+        raise FetchError(message, code="too-many-redirects", hint=hint)
 
 
 async def _ask(sent: Sent, to: Reached, most: int) -> Answer:
@@ -210,19 +250,17 @@ async def _ask(sent: Sent, to: Reached, most: int) -> Answer:
     import httpx
 
     shown = shown_url(str(to.url))
+    timeout = httpx.Timeout(None, connect=_CONNECT_S)
+    # The URL has the address, so the name is not resolved again. TLS and the Host header still use the name.
+    headers = {**sent.headers, "Host": to.authority}
+    extensions: dict[str, Any] = {}
+    if to.target.address is None:
+        extensions["sni_hostname"] = to.target.host
     for address in to.addresses:
         last = address == to.addresses[-1]
-        client = httpx.AsyncClient(
-            verify=_trust(to.url), trust_env=False, timeout=httpx.Timeout(None, connect=_CONNECT_S)
-        )
-        # The URL has the address, so the name is not resolved again. TLS and the Host header still use the name.
-        asked = client.build_request(
-            sent.method,
-            to.url.copy_with(host=str(address)),
-            headers={**sent.headers, "Host": to.authority},
-            content=sent.body,
-            extensions={} if to.target.address is not None else {"sni_hostname": to.target.host},
-        )
+        url = to.url.copy_with(host=str(address))
+        client = httpx.AsyncClient(verify=_trust(to.url), trust_env=False, timeout=timeout)
+        asked = client.build_request(sent.method, url, headers=headers, content=sent.body, extensions=extensions)
         try:
             async with client:
                 response = await client.send(asked, stream=True)
@@ -239,21 +277,24 @@ async def _ask(sent: Sent, to: Reached, most: int) -> Answer:
 
 
 async def _receive(response: httpx.Response, to: Reached, most: int) -> Answer:
+    """Reads at most `most` bytes of the body."""
     headers = {name.lower(): value for name, value in response.headers.items()}
-    encoding = headers.get("content-encoding", "identity").strip().lower()
+    encoding = headers.get("content-encoding", "identity")
+    encoding = encoding.strip().lower()
+    answer = Answer(response.status_code, headers, str(to.url), b"", truncated=True)
     if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
         note = f"It came in an encoding ({encoding[:40]}) that is not read here."
-        return Answer(response.status_code, headers, str(to.url), b"", True, note)
+        return answer._replace(note=note)
     data = bytearray()
     try:
         async for piece in _decoded(response.aiter_raw(_CHUNK), encoding):
             data += piece
             if len(data) > most:
-                return Answer(response.status_code, headers, str(to.url), bytes(data[:most]), True)
+                return answer._replace(data=bytes(data[:most]))
     except zlib.error as error:
         note = f"It came in an encoding ({encoding}) that could not be read: {error}."
-        return Answer(response.status_code, headers, str(to.url), bytes(data), True, note)
-    return Answer(response.status_code, headers, str(to.url), bytes(data), False)
+        return answer._replace(data=bytes(data), note=note)
+    return answer._replace(data=bytes(data), truncated=False)
 
 
 async def _decoded(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
@@ -266,7 +307,8 @@ async def _decoded(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator
     async for chunk in chunks:
         if unpack is None:  # some servers send raw deflate without the zlib header
             bare = encoding == "deflate" and chunk[:1] and chunk[0] & 0x0F != 8
-            unpack = zlib.decompressobj(wbits=-15 if bare else 47)
+            wbits = -15 if bare else 47
+            unpack = zlib.decompressobj(wbits=wbits)
         left = chunk
         while left and not unpack.eof:
             yield unpack.decompress(left, _CHUNK)
@@ -277,7 +319,9 @@ def _trust(url: httpx.URL) -> ssl.SSLContext:
     """Returns a TLS context. Plain http gets one without certificates, because loading them is slow."""
     import httpx
 
-    return httpx.create_ssl_context() if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if url.scheme == "https":
+        return httpx.create_ssl_context()
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _headers(wanted: RequestArguments) -> dict[str, str]:
@@ -294,50 +338,66 @@ def _headers(wanted: RequestArguments) -> dict[str, str]:
 
 def _again(sent: Sent, status: int, *, same_origin: bool) -> Sent:
     """Returns the request after a redirect, as browsers do it. Secret headers are not sent to another origin."""
-    headers = {k: v for k, v in sent.headers.items() if same_origin or k.lower() not in _SECRET_HEADERS}
+    headers = sent.headers
+    if not same_origin:
+        headers = _without(headers, _SECRET_HEADERS)
     if status in (307, 308) or sent.method in ("GET", "HEAD"):
         return sent._replace(headers=headers)
     if status in (301, 302) and sent.method != "POST":
         return sent._replace(headers=headers)
-    return Sent("GET", {k: v for k, v in headers.items() if k.lower() != "content-type"}, None)
+    headers = _without(headers, ["content-type"])
+    return Sent("GET", headers, body=None)
+
+
+def _without(headers: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Headers without these. The names are lower-case."""
+    kept: dict[str, str] = {}
+    for name, value in headers.items():
+        if name.lower() not in names:
+            kept[name] = value
+    return kept
 
 
 def _origin(to: Reached) -> tuple[str, str, int]:
-    return to.url.scheme, to.target.host, to.target.port
+    """Scheme, host and port: a browser's origin."""
+    target = to.target
+    return to.url.scheme, target.host, target.port
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
+    """Refuses headers that cannot be sent, and those that the runtime sets."""
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name):
-            raise ToolRetry(f"network_request: {ascii(name)[:80]} is not the name of a header.")
+            shown = ascii(name)[:80]
+            raise ToolRetry(f"network_request: {shown} is not the name of a header.")
         if _OURS.fullmatch(name.lower()):
             raise ToolRetry(f"network_request: the header {name} is set by the runtime. Leave it out.")
-        if not value.isascii() or not value.replace("\t", " ").isprintable():
+        without_tabs = value.replace("\t", " ")
+        if not value.isascii() or not without_tabs.isprintable():
             raise ToolRetry(f"network_request: the header {name} holds characters that cannot be sent.")
 
 
 def _render(answer: Answer, within: CallGrant) -> Outcome:
     kind = answer.headers.get("content-type", "")
-    mime = kind.partition(";")[0].strip().lower() or (
-        "text/plain" if is_text(answer.data) else "application/octet-stream"
-    )
+    mime, _, _ = kind.partition(";")
+    mime = mime.strip().lower()
+    if not mime:
+        mime = "text/plain" if is_text(answer.data) else "application/octet-stream"
     body = _text(answer, kind, mime)
-    data: dict[str, Any] = {
-        "status": answer.status,
-        "url": answer.url,
-        "headers": {name: answer.headers[name] for name in _SHOWN_HEADERS if name in answer.headers},
-        "mime_type": mime,
-        "size_bytes": len(answer.data),
-        "truncated": answer.truncated,
-        "body": None if body is None else within.redaction.redact_text(body),
-    }
+    data: dict[str, Any] = {"status": answer.status, "url": answer.url}
+    data["headers"] = {name: answer.headers[name] for name in _SHOWN_HEADERS if name in answer.headers}
+    data["mime_type"] = mime
+    data["size_bytes"] = len(answer.data)
+    data["truncated"] = answer.truncated
+    data["body"] = None if body is None else within.redaction.redact_text(body)
     if answer.note is not None:
         data["note"] = answer.note
     elif body is None:
         data["note"] = "It is not text."
     elif answer.truncated:
         data["note"] = f"Only the first {len(answer.data)} bytes are here."
-    return Outcome(status="ok", content=json.dumps(data, ensure_ascii=False), data=data)
+    content = json.dumps(data, ensure_ascii=False)
+    return Outcome(status="ok", content=content, data=data)
 
 
 def _text(answer: Answer, kind: str, mime: str) -> str | None:
@@ -345,13 +405,16 @@ def _text(answer: Answer, kind: str, mime: str) -> str | None:
     if is_text(answer.data, whole=not answer.truncated):
         return answer.data.decode("utf-8", "replace")
     named = _CHARSET.search(kind)
-    if not (named or mime.startswith("text/")):
+    if not named and not mime.startswith("text/"):
         return None
+    charset = named[1] if named else "utf-8"
     try:
-        text = answer.data.decode(named[1] if named else "utf-8", "replace")
+        text = answer.data.decode(charset, "replace")
     except (LookupError, ValueError):
         text = answer.data.decode("utf-8", "replace")
-    return None if "\0" in text else text
+    if "\0" in text:
+        return None
+    return text
 
 
 def _is_json(text: str) -> bool:
@@ -361,6 +424,12 @@ def _is_json(text: str) -> bool:
         return False
 
 
+def _refused(message: str, code: str, hint: str) -> FetchError:
+    """Error for a request that is not made. It is not retryable."""
+    return FetchError(message, code=code, hint=hint)
+
+
 def _failed(shown: str, why: str) -> FetchError:
+    message = f"{shown} could not be asked: {why}."
     hint = "Check the address, or try later."
-    return FetchError(f"{shown} could not be asked: {why}.", code="request-failed", retryable=True, hint=hint)
+    return FetchError(message, code="request-failed", retryable=True, hint=hint)

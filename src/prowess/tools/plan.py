@@ -13,15 +13,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+from pydantic import model_validator
 
 from prowess._internal.text import strip_invisible
 from prowess.core.codec import to_json
 from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Outcome, Plan, Step, StepStatus, ToolSpec
 from prowess.errors import ToolRetry
-from prowess.tools.arguments import PlanArguments
-from prowess.tools.schema import parse_arguments
+from prowess.tools.arguments import read_json
+from prowess.tools.schema import Arguments, by_our_names, parse_arguments
 
 MAX_STEPS = 50
 MAX_TITLE = 200
@@ -72,17 +74,23 @@ def parse_plan(data: Any) -> Plan:
     if not isinstance(data, Mapping):
         raise ToolRetry(f"A plan is an object {{goal, steps}}, not {_shown(data)}.")
     goal = _text(data.get("goal"), "The goal")
-    steps = next((data[name] for name in ("steps", "todos", "plan") if data.get(name) is not None), None)
-    if steps is None:  # a misspelt `steps` must not become a plan without steps
+    given = _first_of(data, ("steps", "todos", "plan"))
+    if given is None:  # a misspelt `steps` must not become a plan without steps
         raise ToolRetry(
             "A plan needs its steps, as `steps`: a list of {id, title, status}. What only changes is a patch."
         )
-    return Plan(
-        goal=goal,
-        steps=tuple(_parse_steps(steps, ())),
-        assumptions=_texts(data.get("assumptions"), "assumptions"),
-        constraints=_parse_constraints(data.get("constraints")),
-    )
+    steps = tuple(_parse_steps(given, ()))
+    assumptions = _texts(data.get("assumptions"), "assumptions")
+    constraints = _parse_constraints(data.get("constraints"))
+    return Plan(goal=goal, steps=steps, assumptions=assumptions, constraints=constraints)
+
+
+def _first_of(data: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """Value of the first of these names that is given. None if none is."""
+    for name in names:
+        if data.get(name) is not None:
+            return data[name]
+    return None
 
 
 def apply_patch(plan: Plan, data: Any) -> Plan:
@@ -90,28 +98,48 @@ def apply_patch(plan: Plan, data: Any) -> Plan:
     if not isinstance(data, Mapping):
         raise ToolRetry(f"A patch is an object with {', '.join(_PATCH[:4])}, not {_shown(data)}.")
     for name in data:
-        if name not in _PATCH:
-            near = difflib.get_close_matches(str(name), _PATCH, n=1)
-            meant = f" Did you mean '{near[0]}'?" if near else " A whole list of steps is a plan."
-            raise ToolRetry(f"A patch has no {_shown(name)}.{meant} It has: {', '.join(_PATCH)}.")
-    steps = _set({step.id: step for step in plan.steps}, data.get("set"))
+        _check_patch_name(name)
+    before = {step.id: step for step in plan.steps}
+    steps = _set(before, data.get("set"))
     for step in _parse_steps(data.get("add"), steps):
         steps[step.id] = step
-    for id in dict.fromkeys(_ids(data.get("remove"), "remove", steps)):
+    removed = _ids(data.get("remove"), "remove", steps)
+    for id in set(removed):
         del steps[id]
-    first = _ids(data.get("order"), "order", steps)
-    if len(set(first)) < len(first):
-        raise ToolRetry(f"order names a step twice. {_existing(steps)}")
-    ordered = [steps[id] for id in (*first, *(id for id in steps if id not in first))]
+    ordered = _ordered(steps, data.get("order"))
     if len(ordered) > MAX_STEPS:
         raise ToolRetry(f"A plan has at most {MAX_STEPS} steps, and this one would have {len(ordered)}.")
-    constraints, _ = tighten(plan.constraints, _parse_constraints(data.get("constraints")), {})
-    return Plan(
-        goal=_text(data["goal"], "The goal") if data.get("goal") is not None else plan.goal,
-        steps=tuple(ordered),
-        assumptions=plan.assumptions if data.get("assumptions") is None else _texts(data["assumptions"], "assumptions"),
-        constraints=constraints,
-    )
+    wanted = _parse_constraints(data.get("constraints"))
+    constraints, _ = tighten(plan.constraints, wanted, {})
+    goal = plan.goal
+    if data.get("goal") is not None:
+        goal = _text(data["goal"], "The goal")
+    assumptions = plan.assumptions
+    if data.get("assumptions") is not None:
+        assumptions = _texts(data["assumptions"], "assumptions")
+    return Plan(goal=goal, steps=ordered, assumptions=assumptions, constraints=constraints)
+
+
+def _check_patch_name(name: Any) -> None:
+    if name in _PATCH:
+        return
+    near = difflib.get_close_matches(str(name), _PATCH, n=1)
+    meant = "A whole list of steps is a plan."
+    if near:
+        meant = f"Did you mean '{near[0]}'?"
+    raise ToolRetry(f"A patch has no {_shown(name)}. {meant} It has: {', '.join(_PATCH)}.")
+
+
+def _ordered(steps: Mapping[str, Step], order: Any) -> tuple[Step, ...]:
+    """Steps that `order` names first, then the others."""
+    left = dict(steps)
+    ordered: list[Step] = []
+    for id in _ids(order, "order", steps):
+        if id not in left:
+            raise ToolRetry(f"order names a step twice. {_existing(steps)}")
+        ordered.append(left.pop(id))
+    ordered.extend(left.values())
+    return tuple(ordered)
 
 
 def tighten(
@@ -121,15 +149,13 @@ def tighten(
     constraints: dict[str, int] = {}
     notes: list[str] = []
     for name in LIMITS:
-        ceiling = min((each[name] for each in (kept, limits) if name in each), default=None)
-        if name not in wanted:
-            if name in kept and ceiling is not None:
-                constraints[name] = ceiling
-        elif ceiling is not None and wanted[name] > ceiling:
-            constraints[name] = ceiling
+        value = wanted.get(name, kept.get(name))
+        if value is None:
+            continue
+        ceiling = min(kept.get(name, value), limits.get(name, value))
+        if name in wanted and value > ceiling:
             notes.append(f"{name} stays {ceiling}: a plan may tighten limits, never widen them")
-        else:
-            constraints[name] = wanted[name]
+        constraints[name] = min(value, ceiling)
     return constraints, tuple(notes)
 
 
@@ -139,21 +165,38 @@ def _set(steps: Mapping[str, Step], data: Any) -> dict[str, Step]:
     if data is None:
         return changed
     if isinstance(data, list):
-        if not all(isinstance(each, Mapping) and each.get("id") is not None for each in data):
-            raise ToolRetry(f"set is an object {{id: {{title, status}}}}. {_existing(steps)}")
-        data = {str(each["id"]): each for each in data}
+        data = _by_id(data, steps)
     if not isinstance(data, Mapping):
-        raise ToolRetry(f"set is an object {{id: {{title, status}}}}, not {_shown(data)}. {_existing(steps)}")
+        there = _existing(steps)
+        raise ToolRetry(f"set is an object {{id: {{title, status}}}}, not {_shown(data)}. {there}")
     for key, change in data.items():
         (id,) = _ids([key], "set", steps)
-        if isinstance(change, str):
-            change = {"status": change}
-        if not isinstance(change, Mapping):
-            raise ToolRetry(f"What to set of step '{id}' is an object {{title, status}}, not {_shown(change)}.")
-        title = _title(change, changed[id].title)
-        status = changed[id].status if change.get("status") is None else _status(change["status"], id)
-        changed[id] = Step(id=id, title=title, status=status)
+        changed[id] = _changed(changed[id], change)
     return changed
+
+
+def _by_id(changes: Iterable[Any], steps: Mapping[str, Step]) -> dict[str, Any]:
+    """Turns [{id, …}] into {id: {…}}."""
+    by_id: dict[str, Any] = {}
+    for each in changes:
+        id = each.get("id") if isinstance(each, Mapping) else None
+        if id is None:
+            raise ToolRetry(f"set is an object {{id: {{title, status}}}}. {_existing(steps)}")
+        by_id[str(id)] = each
+    return by_id
+
+
+def _changed(step: Step, change: Any) -> Step:
+    """Applies {title?, status?} to a step, or a status alone."""
+    if isinstance(change, str):
+        change = {"status": change}
+    if not isinstance(change, Mapping):
+        raise ToolRetry(f"What to set of step '{step.id}' is an object {{title, status}}, not {_shown(change)}.")
+    title = _title(change, step.title)
+    status = step.status
+    if change.get("status") is not None:
+        status = _status(change["status"], step.id)
+    return Step(id=step.id, title=title, status=status)
 
 
 def _parse_steps(data: Any, taken: Iterable[str]) -> list[Step]:
@@ -193,80 +236,101 @@ def _parse_step(data: Any, id: str) -> Step:
     title = _title(data, "")
     if not title:
         raise ToolRetry(f"Step '{id}' has no title.")
-    status = data.get("status")
-    return Step(id=id, title=title, status="pending" if status is None else _status(status, id))
+    status: StepStatus = "pending"
+    if data.get("status") is not None:
+        status = _status(data["status"], id)
+    return Step(id=id, title=title, status=status)
 
 
 def _given_id(data: Any) -> str | None:
-    id = data.get("id") if isinstance(data, Mapping) else None
-    if id is None or id == "":
+    """Id of a step, if the model gave one."""
+    if not isinstance(data, Mapping):
         return None
-    if isinstance(id, bool) or not isinstance(id, (str, int)) or not 0 < len(_one_line(id)) <= 64:
-        raise ToolRetry(f"{_shown(id)} is no id of a step: use a short text such as s1.")
-    return _one_line(id)
+    given = data.get("id")
+    if given is None or given == "":
+        return None
+    id = _one_line(given)
+    if isinstance(given, bool) or not isinstance(given, (str, int)) or not 0 < len(id) <= 64:
+        raise ToolRetry(f"{_shown(given)} is no id of a step: use a short text such as s1.")
+    return id
 
 
 def _title(data: Mapping[str, Any], otherwise: str) -> str:
-    found = next((data[name] for name in _TITLES if data.get(name) is not None), None)
+    """Title of a step, under any of the names that models use for it."""
+    found = _first_of(data, _TITLES)
     if found is None:
         return otherwise
     if not isinstance(found, str):
         raise ToolRetry(f"The title of a step is a text, not {_shown(found)}.")
-    title = " ".join(strip_invisible(found).split())
+    title = _one_line(found)
     if len(title) > MAX_TITLE:
         raise ToolRetry(f"The title '{title[:40]}…' has more than {MAX_TITLE} characters: say it in fewer.")
     return title or otherwise
 
 
 def _status(value: Any, id: str) -> StepStatus:
-    status = _MEANT.get("_".join(value.casefold().replace("-", " ").split())) if isinstance(value, str) else None
+    """Status of a step, also in other words: `done`, `In progress`."""
+    status = None
+    if isinstance(value, str):
+        words = value.casefold().replace("-", " ").split()
+        status = _MEANT.get("_".join(words))
     if status is None:
         raise ToolRetry(f"{_shown(value)} is no status for step '{id}'. Use one of {', '.join(STATUSES)}.")
     return status
 
 
 def _ids(data: Any, what: str, steps: Mapping[str, Step]) -> list[str]:
+    """Parses ids of existing steps: a list, or one id alone."""
     if data is None:
         return []
     if isinstance(data, (str, int)) and not isinstance(data, bool):
         data = [data]
     if not isinstance(data, list):
         raise ToolRetry(f"{what} is a list of ids of steps, not {_shown(data)}. {_existing(steps)}")
-    ids = [_one_line(id) for id in data]
-    for id in ids:
+    ids: list[str] = []
+    for each in data:
+        id = _one_line(each)
         if id not in steps:
             raise ToolRetry(f"{what}: there is no step {_shown(id)}. {_existing(steps)}")
+        ids.append(id)
     return ids
 
 
-def _one_line(id: Any) -> str:
-    return " ".join(strip_invisible(str(id)).split())
+def _one_line(value: Any) -> str:
+    words = strip_invisible(str(value)).split()
+    return " ".join(words)
 
 
 def _existing(ids: Iterable[str]) -> str:
     named = ", ".join(ids)
-    return f"There are: {named}." if named else "There are no steps yet: give a plan, or add some."
+    if not named:
+        return "There are no steps yet: give a plan, or add some."
+    return f"There are: {named}."
 
 
 def _parse_constraints(data: Any) -> dict[str, int]:
     if data is None or data == []:
         return {}
+    known = ", ".join(LIMITS)
     if not isinstance(data, Mapping):
-        raise ToolRetry(f"constraints is an object of {', '.join(LIMITS)}, not {_shown(data)}.")
+        raise ToolRetry(f"constraints is an object of {known}, not {_shown(data)}.")
     constraints: dict[str, int] = {}
     for name, value in data.items():
         if name not in LIMITS:
-            raise ToolRetry(f"{_shown(name)} is no constraint. There are: {', '.join(LIMITS)}.")
-        if value is None:
-            continue
-        if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
-            value = int(value)
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 53:
-            raise ToolRetry(f"{name} is a whole number above 0, not {_shown(value)}.")
-        constraints[name] = value
+            raise ToolRetry(f"{_shown(name)} is no constraint. There are: {known}.")
+        if value is not None:
+            constraints[name] = _whole_number(value, name)
     return constraints
+
+
+def _whole_number(value: Any, name: str) -> int:
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 53:
+        raise ToolRetry(f"{name} is a whole number above 0, not {_shown(value)}.")
+    return value
 
 
 def _texts(data: Any, what: str) -> tuple[str, ...]:
@@ -276,20 +340,64 @@ def _texts(data: Any, what: str) -> tuple[str, ...]:
         data = [data]
     if not isinstance(data, list) or len(data) > MAX_STEPS:
         raise ToolRetry(f"{what} is a list of at most {MAX_STEPS} texts, not {_shown(data)}.")
-    return tuple(text for each in data if (text := _text(each, f"Each of {what}")))
+    texts = [_text(each, f"Each of {what}") for each in data]
+    return tuple(filter(None, texts))
 
 
 def _text(value: Any, what: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or len(value) > MAX_TEXT:
-        raise ToolRetry(f"{what} is a text of at most {MAX_TEXT} characters, not {_shown(value)}.")
-    return strip_invisible(value).strip()
+        shown = _shown(value)
+        raise ToolRetry(f"{what} is a text of at most {MAX_TEXT} characters, not {shown}.")
+    visible = strip_invisible(value)
+    return visible.strip()
 
 
 def _shown(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
+    if len(text) <= 60:
+        return text
+    return f"{text[:60]}…"
+
+
+_OF_BOTH = frozenset({"goal", "assumptions", "constraints"})
+_OF_PLAN = frozenset({"steps"})
+_OF_PATCH = frozenset({"set", "add", "remove", "order"})
+
+
+class PlanArguments(Arguments):
+    """Unparsed plan and patch."""
+
+    ALIASES: ClassVar = {"plan_update": "patch", "todos": "plan"}
+
+    plan: Any = None
+    patch: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        """Accepts a plan or a patch without its wrapper. Drops `explanation`."""
+        if not isinstance(value, dict):
+            return value
+        given = by_our_names(cls, value)
+        given.pop("explanation", None)
+        if _is_bare(given, _OF_PLAN):
+            return {"plan": given}
+        if _is_bare(given, _OF_PATCH):
+            return {"patch": given}
+        read = {name: read_json(item) for name, item in given.items()}
+        is_empty = not read.get("plan") and not read.get("patch")
+        if is_empty and read.keys() <= {"plan", "patch"}:
+            raise ValueError("give a plan {goal, steps}, or a patch {set, add, remove, order}")
+        return read
+
+
+def _is_bare(given: Mapping[str, Any], marks: frozenset[str]) -> bool:
+    """True for the fields of a plan (or a patch) without its wrapper, if one of them marks it as such."""
+    if given.keys().isdisjoint(marks):
+        return False
+    return given.keys() <= marks | _OF_BOTH
 
 
 _STEP = {
@@ -331,13 +439,16 @@ class UpdatePlan:
         *,
         limits: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
-        self._get, self._put, self._limits = get, put, limits
+        self._get = get
+        self._put = put
+        self._limits = limits
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         given = parse_arguments(PlanArguments, args, self.spec.name)
         normal: dict[str, Any] = {}
         if given.plan is not None:
-            plan = to_json(parse_plan(given.plan))
+            parsed = parse_plan(given.plan)
+            plan = to_json(parsed)
             normal["plan"] = {name: value for name, value in plan.items() if value or name == "steps"}
         if given.patch is not None:
             normal["patch"] = given.patch
@@ -355,14 +466,19 @@ class UpdatePlan:
         data: dict[str, Any] = {"plan": to_json(plan)}
         if notes:
             data["warnings"] = list(notes)
-        return Outcome(status="ok", content="; ".join((render_progress(plan), *notes)), data=data)
+        content = "; ".join([render_progress(plan), *notes])
+        return Outcome(status="ok", content=content, data=data)
 
 
 def render_progress(plan: Plan) -> str:
     """Renders one line: `plan: 1 of 3 done; next: s2 Read the table`."""
     if not plan.steps:
         return "plan: no steps"
-    done = sum(step.status == "completed" for step in plan.steps)
+    left = [step for step in plan.steps if step.status != "completed"]
+    done = len(plan.steps) - len(left)
     line = f"plan: {done} of {len(plan.steps)} done"
-    left = sorted((step for step in plan.steps if step.status != "completed"), key=lambda step: step.status)
-    return f"{line}; next: {left[0].id} {left[0].title}" if left else line  # "in_progress" sorts before "pending"
+    if not left:
+        return line
+    left.sort(key=lambda step: step.status)  # "in_progress" sorts before "pending"
+    following = left[0]
+    return f"{line}; next: {following.id} {following.title}"

@@ -24,13 +24,14 @@ PROFILES: tuple[Profile, ...] = get_args(Profile)
 def advertised(profile: str, *, has_skills: bool, can_run: bool, needs_search: bool) -> tuple[str, ...]:
     """Names of the advertised tools, always in this order. Without skills, only update_plan."""
     known = _known(profile)
-    met = {
-        "always": True,
-        "with-skills": has_skills,
-        "with-search": has_skills and needs_search,
-        "with-executor": has_skills and can_run,
-    }
-    return tuple(each.name for each in TOOLS.values() if known in each.profiles and met[each.offered])
+    met = {"always": True, "with-skills": has_skills}
+    met["with-search"] = has_skills and needs_search
+    met["with-executor"] = has_skills and can_run
+    names: list[str] = []
+    for each in TOOLS.values():
+        if known in each.profiles and met[each.offered]:
+            names.append(each.name)
+    return tuple(names)
 
 
 def slim(spec: ToolSpec, profile: str) -> ToolSpec:
@@ -39,28 +40,35 @@ def slim(spec: ToolSpec, profile: str) -> ToolSpec:
     known = _known(profile)
     if known == "full":
         return spec
-    made = _SLIM.get((spec.name, known))
-    if made is None or made[0] is not spec:
-        made = _SLIM[spec.name, known] = (spec, _slim(spec, known))
-    return made[1]
+    key = (spec.name, known)
+    full, short = _SLIM.get(key, (None, spec))
+    if full is not spec:
+        short = _slim(spec, known)
+        _SLIM[key] = (spec, short)
+    return short
 
 
 _SLIM: dict[tuple[str, Profile], tuple[ToolSpec, ToolSpec]] = {}
 
 
 def _slim(spec: ToolSpec, known: Profile) -> ToolSpec:
+    form = _UNCHANGED
+    short: Mapping[str, Any] = {}
     traits = TOOLS.get(spec.name)
-    form = traits.forms.get(known, _UNCHANGED) if traits else _UNCHANGED
-    short = traits.short_schemas if traits else {}
+    if traits is not None:
+        form = traits.forms.get(known, _UNCHANGED)
+        short = traits.short_schemas
     properties: Mapping[str, Any] = spec.parameters.get("properties", {})
     kept: dict[str, Any] = {}
     for name, value in properties.items():
         if not form.fields or name in form.fields:
             kept[name] = short.get(name) or _bare(value)
     parameters: dict[str, Any] = {"type": "object", "properties": kept}
-    if required := spec.parameters.get("required"):
+    required = spec.parameters.get("required")
+    if required:
         parameters["required"] = required
-    return replace(spec, description=form.text or spec.description, parameters=parameters)
+    description = form.text or spec.description
+    return replace(spec, description=description, parameters=parameters)
 
 
 _UNCHANGED = ToolForm()
@@ -72,7 +80,11 @@ def _bare(node: Any) -> Any:
         return [_bare(item) for item in node]
     if not isinstance(node, Mapping):
         return node
-    return {name: _bare(value) for name, value in node.items() if name not in _BOUNDS}
+    bare: dict[str, Any] = {}
+    for name, value in node.items():
+        if name not in _BOUNDS:
+            bare[name] = _bare(value)
+    return bare
 
 
 _BOUNDS = ("additionalProperties", "minimum", "maximum", "minItems", "maxItems")
@@ -82,10 +94,10 @@ def _known(profile: str) -> Profile:
     for each in PROFILES:
         if each == profile:
             return each
+    message = f"There is no tool profile '{profile[:80]}'."
+    names = ", ".join(PROFILES)
+    hint = f"Use one of {names}."
     near = difflib.get_close_matches(profile, PROFILES, n=1)
-    meant = f"Did you mean '{near[0]}'? " if near else ""
-    raise ConfigError(
-        f"There is no tool profile '{profile[:80]}'.",
-        code="profile-unknown",
-        hint=f"{meant}Use one of {', '.join(PROFILES)}.",
-    )
+    if near:
+        hint = f"Did you mean '{near[0]}'? {hint}"
+    raise ConfigError(message, code="profile-unknown", hint=hint)

@@ -29,6 +29,7 @@ class Arguments(BaseModel):
         return NormalArguments(self.plain(), self)
 
     def plain(self) -> dict[str, Any]:
+        """The normal form as JSON values."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
 
 
@@ -43,19 +44,22 @@ class NormalArguments(dict[str, Any]):
 def parse_arguments(kind: type[T], given: Mapping[str, Any], tool: str) -> T:
     if isinstance(given, NormalArguments) and type(given.parsed) is kind:
         return given.parsed
+    ours = by_our_names(kind, given)
     try:
-        return kind.model_validate(by_our_names(kind, given))
+        return kind.model_validate(ours)
     except ValidationError as error:
-        problems = "; ".join(_problem(kind, each) for each in error.errors()[:5])
+        first = error.errors()[:5]
+        problems = "; ".join(_problem(kind, each) for each in first)
         fields = ", ".join(_names(kind))
         raise ToolRetry(f"{tool}: {problems}. Its arguments: {fields}.") from error
 
 
 def by_our_names(kind: type[Arguments], given: Mapping[str, Any]) -> dict[str, Any]:
     """Renames aliases to our names, except where our own name is given as well."""
+    aliases = kind.ALIASES
     ours: dict[str, Any] = {}
     for name, value in given.items():
-        own = kind.ALIASES.get(name, name)
+        own = aliases.get(name, name)
         if own == name or own not in given:
             ours[own] = value
     return ours
@@ -65,7 +69,8 @@ def render_schema(kind: type[Arguments]) -> dict[str, Any]:
     """Returns the smallest JSON Schema: no titles, no references, no null beside a type. All callers share it."""
     if kind not in _RENDERED:  # cached: it takes milliseconds, and every session needs it
         schema = kind.model_json_schema(by_alias=True)
-        _RENDERED[kind] = _plain(schema, schema.get("$defs", {}))
+        defs = schema.get("$defs", {})
+        _RENDERED[kind] = _plain(schema, defs)
     return _RENDERED[kind]
 
 
@@ -78,30 +83,50 @@ def _plain(node: Any, defs: Mapping[str, Any]) -> Any:
     if not isinstance(node, dict):
         return node
     if "$ref" in node:
-        target = defs[node["$ref"].rpartition("/")[2]]
-        node = {**target, **{key: value for key, value in node.items() if key != "$ref"}}
+        _, _, name = node["$ref"].rpartition("/")
+        node = _replaced(node, "$ref", defs[name])
     choices = [choice for choice in node.get("anyOf", ()) if choice.get("type") != "null"]
     if len(choices) == 1:
-        return _plain({**choices[0], **{key: value for key, value in node.items() if key != "anyOf"}}, defs)
-    kept = {key: _plain(value, defs) for key, value in node.items() if key not in _ORNAMENTS and key != "properties"}
+        only = _replaced(node, "anyOf", choices[0])
+        return _plain(only, defs)
+    kept: dict[str, Any] = {}
+    for key, value in node.items():
+        if key not in _ORNAMENTS and key != "properties":
+            kept[key] = _plain(value, defs)
     if "properties" in node:  # separately, because a property may be called `title`
         kept.pop("description", None)
-        kept["properties"] = {name: _plain(value, defs) for name, value in node["properties"].items()}
+        properties = node["properties"]
+        kept["properties"] = {name: _plain(value, defs) for name, value in properties.items()}
     return kept
+
+
+def _replaced(node: Mapping[str, Any], key: str, target: Mapping[str, Any]) -> dict[str, Any]:
+    """Puts the target in the place of a key. Other keys of the node win over those of the target."""
+    others = dict(node)
+    del others[key]
+    return {**target, **others}
 
 
 _ORNAMENTS = ("title", "default", "minLength", "maxLength", "propertyNames", "$defs")
 
 
 def _problem(kind: type[Arguments], error: Any) -> str:
-    place = ".".join(map(str, error["loc"])) or "arguments"
+    """Renders one error of pydantic for the model."""
+    path = [str(part) for part in error["loc"]]
+    place = ".".join(path) or "arguments"
     if error["type"] == "missing":
         return f"'{place}' is required"
     if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(error["loc"][-1]), _names(kind), n=1)
-        return f"there is no '{place}'" + (f" (did you mean '{near[0]}'?)" if near else "")
-    return f"'{place}': {str(error['msg']).removeprefix('Value error, ')}"
+        known = _names(kind)
+        near = difflib.get_close_matches(path[-1], known, n=1)
+        if near:
+            return f"there is no '{place}' (did you mean '{near[0]}'?)"
+        return f"there is no '{place}'"
+    reason = str(error["msg"]).removeprefix("Value error, ")
+    return f"'{place}': {reason}"
 
 
 def _names(kind: type[Arguments]) -> list[str]:
-    return [field.alias or name for name, field in kind.model_fields.items()]
+    """Names of the fields, as a model sends them."""
+    fields = kind.model_fields
+    return [field.alias or name for name, field in fields.items()]

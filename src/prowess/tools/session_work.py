@@ -50,8 +50,11 @@ class LoadedSkill:
         """Reads one file as it was when the skill was loaded, also if the source was edited or removed since."""
         skill = self.skill
         if skill.contents is None:
-            shipped = path.removeprefix("./").split("/")[0] in WORKSPACE_NAMES
-            skill = skill._replace(directory=f"{self.tree.path}/{SHIPPED}" if shipped else self.tree.path)
+            directory = self.tree.path
+            top, _, _ = path.removeprefix("./").partition("/")
+            if top in WORKSPACE_NAMES:
+                directory = f"{directory}/{SHIPPED}"
+            skill = skill._replace(directory=directory)
         return read_resource(skill, path)
 
 
@@ -103,6 +106,7 @@ class SessionWork:
 
     @property
     def backend(self) -> WorkBackend:
+        """The parts, made on first use."""
         if self._backend is None:
             self._backend = self._make_backend()
         return self._backend
@@ -124,7 +128,10 @@ class SessionWork:
         if known is None or known.skill.digest != skill.digest:
             with span("workspace.stage.publish", skill=skill.name, digest=skill.digest):
                 tree = await self._publish(skill)
-            self._known[id] = known = LoadedSkill(skill=_pinned(skill, tree), tree=tree, folder=self._folder(skill))
+            pinned = _pinned(skill, tree)
+            folder = self._folder(skill)
+            known = LoadedSkill(skill=pinned, tree=tree, folder=folder)
+            self._known[id] = known
         self._loaded[id] = known
         self.touch(id)
         return known
@@ -140,45 +147,48 @@ class SessionWork:
 
     def restore(self, skill: Skill) -> LoadedSkill:
         """Returns a skill that was published before. Copies nothing."""
-        path = f"{self.options.dir}/trees/{skill.digest.removeprefix('sha256:')}"
+        name = skill.digest.removeprefix("sha256:")
+        path = f"{self.options.dir}/trees/{name}"
         self._hold(path, skill.digest)
-        return LoadedSkill(skill=skill, tree=Tree(path, skill.digest), folder=self._folder(skill))
+        tree = Tree(path, skill.digest)
+        folder = self._folder(skill)
+        return LoadedSkill(skill=skill, tree=tree, folder=folder)
 
     def adopt(self, loaded: LoadedSkill, *, in_use: bool) -> None:
         """Takes over a skill that another process of this session loaded."""
-        self._known[loaded.skill.entry.id] = loaded
+        id = loaded.skill.entry.id
+        self._known[id] = loaded
         if in_use:
-            self._loaded[loaded.skill.entry.id] = loaded
+            self._loaded[id] = loaded
 
     def get(self, ref: str) -> LoadedSkill:
         """Returns a skill in use, by id or by a unique name, and marks it as the most recently used."""
-        found = [
-            each
-            for each in self._loaded.values()
-            if ref in (each.skill.entry.id, each.skill.entry.qualified, each.skill.name, each.folder)
-        ]
+        found: list[str] = []
+        for id, each in self._loaded.items():
+            entry = each.skill.entry
+            if ref in (id, entry.qualified, each.skill.name, each.folder):
+                found.append(id)
         if len(found) == 1:
-            self.touch(found[0].skill.entry.id)
-            return found[0]
+            self.touch(found[0])
+            return self._loaded[found[0]]
         if found:
-            raise SkillNotFound(
-                f"'{ref}' could be {' or '.join(each.skill.entry.id for each in found)}.",
-                code="skill-ambiguous",
-                hint="Name it by its id.",
-            )
+            could_be = " or ".join(found)
+            raise SkillNotFound(f"'{ref}' could be {could_be}.", code="skill-ambiguous", hint="Name it by its id.")
         names = ", ".join(each.skill.name for each in self._loaded.values()) or "none"
-        raise SkillError(
-            f"The skill '{ref[:100]}' is not loaded.",
-            code="skill-not-loaded",
-            hint=f"Load it first with skill_load, and follow its instructions. Loaded: {names}",
-        )
+        message = f"The skill '{ref[:100]}' is not loaded."
+        hint = f"Load it first with skill_load, and follow its instructions. Loaded: {names}"
+        raise SkillError(message, code="skill-not-loaded", hint=hint)
 
     @property
     def root(self) -> str:
         """Folder of the workspace on this machine; "" before the first run."""
-        return "" if self._opened is None else self._opened[1].root
+        if self._opened is None:
+            return ""
+        _, place = self._opened
+        return place.root
 
     async def workspace(self) -> tuple[Workspace, Place]:
+        """The workspace and its folder, opened on first use."""
         async with self._turn:
             if self._opened is None:
                 self._opened = await self._open()
@@ -186,10 +196,11 @@ class SessionWork:
 
     async def _open(self) -> tuple[Workspace, Place]:
         backend = self.backend
+        options = self.options
         isolation = await backend.executor.isolation()
-        check_installed(isolation, self.options.require, backend.limits)
+        check_installed(isolation, options.require, backend.limits)
         with span("workspace.create", executor=f"{isolation.executor}:{isolation.mechanism}"):
-            self._held = OpenPlace(self.options.dir, self.key, store=self.options.store_name, uid=backend.uid)
+            self._held = OpenPlace(options.dir, self.key, store=options.store_name, uid=backend.uid)
             place = self._held.__enter__()  # not in a thread: an abandoned thread would keep the lock
             workspace = None
             try:
@@ -210,7 +221,8 @@ class SessionWork:
     async def stage_file(self, path: str, to: str | None) -> Staged:
         """Copies a file or folder that a person gave into the workspace."""
         workspace, place = await self.workspace()
-        return await asyncio.to_thread(stage_granted, path, to, workspace.layout, place.uid)
+        layout = workspace.layout
+        return await asyncio.to_thread(stage_granted, path, to, layout, place.uid)
 
     async def store_output(self, call_id: str, text: str) -> str | None:
         """Stores the full text of an output as an artifact, and returns its ref. None if it cannot be stored."""
@@ -229,29 +241,41 @@ class SessionWork:
         find = await self.backend.executor.programs()
         _, place = await self.workspace()
         loaded = self.get(ref)
-        venvs = (place.make_venv(loaded.folder, loaded.tree.digest), place.copied_venv(loaded.folder))
+        made = place.make_venv(loaded.folder, loaded.tree.digest)
+        copied = place.copied_venv(loaded.folder)
 
         def find_in_run(name: str) -> Located:
-            if "/" not in name and any(os.path.lexists(os.path.join(venv, "bin", name)) for venv in venvs):
-                return Located(reason=f"'{name[:80]}' is the skill's own .venv/bin/{name[:80]}, which comes first.")
+            if "/" in name:
+                return find(name)
+            for venv in (made, copied):
+                if os.path.lexists(os.path.join(venv, "bin", name)):
+                    shown = name[:80]
+                    return Located(reason=f"'{shown}' is the skill's own .venv/bin/{shown}, which comes first.")
             return find(name)
 
         return find_in_run
 
     async def desk(self, within: CallGrant) -> JobContext:
+        """Environment of a job in this session."""
         workspace, place = await self.workspace()
+        backend = self.backend
+        options = self.options
         return JobContext(
             workspace=workspace,
             place=place,
             key=self.key,
             redaction=within.redaction,
-            artifacts=self.backend.artifacts,
-            host_roots=self.options.host_roots,
-            skills=lambda name: self.get(name).tree.path,
-            disk_bytes=self.backend.limits.disk,
-            inline_bytes=self.options.inline_bytes,
+            artifacts=backend.artifacts,
+            host_roots=options.host_roots,
+            skills=self._path_of,
+            disk_bytes=backend.limits.disk,
+            inline_bytes=options.inline_bytes,
             on_output=within.on_output,
         )
+
+    def _path_of(self, ref: str) -> str:
+        loaded = self.get(ref)
+        return loaded.tree.path
 
     async def aclose(self) -> None:
         """Ends running programs. The files stay."""
@@ -261,8 +285,9 @@ class SessionWork:
         self._opened = None
         try:
             if opened is not None:
+                workspace, _ = opened
                 with span("workspace.cleanup"):
-                    await opened[0].aclose()
+                    await workspace.aclose()
         finally:
             self._backend.trees.close()
             if self._held is not None:
@@ -271,31 +296,35 @@ class SessionWork:
 
     async def _publish(self, skill: Skill) -> Tree:
         """Publishes a skill and holds its tree, so that no clean-up removes it until this work is closed."""
+        trees = f"{self.options.dir}/trees"
         for _ in range(_TRIES):
-            tree = await asyncio.to_thread(publish, skill, f"{self.options.dir}/trees")
+            tree = await asyncio.to_thread(publish, skill, trees)
             if self._hold(tree.path, skill.digest):
                 return tree
             await asyncio.sleep(_WAIT_S)  # another process checks if it is in use, or removes it
-        raise WorkspaceError(
-            f"The published files of the skill '{skill.name}' are held by somebody else.",
-            op="stage",
-            code="workspace-in-use",
-            retryable=True,
-            hint="Wait until whoever cleans there has ended.",
-        )
+        message = f"The published files of the skill '{skill.name}' are held by somebody else."
+        hint = "Wait until whoever cleans there has ended."
+        raise WorkspaceError(message, op="stage", code="workspace-in-use", retryable=True, hint=hint)
 
     def _hold(self, path: str, digest: str) -> bool:
+        """Holds a published tree, and records that this session's store uses it. False if it is being removed."""
         if not self.backend.trees.hold(path):
             return False
-        if self.options.store is not None:
-            add_user(os.path.dirname(path), digest, TreeUser(self.options.store, self.key.tenant))
+        store = self.options.store
+        if store is not None:
+            user = TreeUser(store, self.key.tenant)
+            add_user(os.path.dirname(path), digest, user)
         return True
 
     def _folder(self, skill: Skill) -> str:
         """Folder name of a skill. A second skill with the same name gets a suffix."""
+        own_id = skill.entry.id
         name = safe_name(skill.name)
-        taken = {each.folder for id, each in self._known.items() if id != skill.entry.id}
-        return name if name not in taken else f"{name[:50]}-{crc32(skill.entry.id.encode()):08x}"
+        taken = {each.folder for id, each in self._known.items() if id != own_id}
+        if name not in taken:
+            return name
+        checksum = crc32(own_id.encode())
+        return f"{name[:50]}-{checksum:08x}"
 
 
 class WorkTool(PlainTool):
@@ -308,7 +337,9 @@ class WorkTool(PlainTool):
 def _pinned(skill: Skill, tree: Tree) -> Skill:
     """Returns the skill with its published tree as directory, where files cannot change. A skill that ships a folder
     with a workspace name has that folder elsewhere in its tree; it is read at its source, where changes are noticed."""
-    return skill if skill.directory is None or tree.notes else skill._replace(directory=tree.path)
+    if skill.directory is None or tree.notes:
+        return skill
+    return skill._replace(directory=tree.path)
 
 
 class ChildWork(SessionWork):

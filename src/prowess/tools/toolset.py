@@ -45,25 +45,31 @@ class _Routed:
 
     def normalise(self, call: ToolCall) -> ToolCall:
         way = self._get(call.tool)
+        inner = replace(call, tool=way.inner)
         try:
-            normal = way.tools.normalise(replace(call, tool=way.inner))
+            normal = way.tools.normalise(inner)
         except ToolRetry as error:
-            raise ToolRetry(_by_outer_name(str(error), way)) from error
+            why = _by_outer_name(str(error), way)
+            raise ToolRetry(why) from error
         return replace(normal, id=call.id, tool=call.tool, trigger=call.trigger)
 
     async def needs(self, call: ToolCall) -> Sequence[CapabilityRequest]:
         way = self._get(call.tool)
+        inner = replace(call, tool=way.inner)
         try:
-            return await way.tools.needs(replace(call, tool=way.inner))
+            return await way.tools.needs(inner)
         except ToolRetry as error:
-            raise ToolRetry(_by_outer_name(str(error), way)) from error
+            why = _by_outer_name(str(error), way)
+            raise ToolRetry(why) from error
 
     async def call(self, call: ToolCall, within: CallGrant) -> Outcome | Spawn:
         way = self._get(call.tool)
+        inner = replace(call, tool=way.inner)
         try:
-            return await way.tools.call(replace(call, tool=way.inner), within)
+            return await way.tools.call(inner, within)
         except (ToolRetry, ToolFailed) as error:
-            raise type(error)(_by_outer_name(str(error), way)) from error
+            why = _by_outer_name(str(error), way)
+            raise type(error)(why) from error
 
     def _get(self, name: str) -> _Way:
         way = self._ways.get(name)
@@ -76,17 +82,22 @@ class Only(_Routed):
     """Toolset with only the named tools, in their original order."""
 
     def __init__(self, tools: Toolset, *, names: Collection[str]) -> None:
-        names = [names] if isinstance(names, str) else list(names)
+        wanted = [names] if isinstance(names, str) else list(names)
         specs = tools.specs()
-        _check_known(names, specs, "Only")
-        super().__init__(_Way(spec, tools, spec.name) for spec in specs if spec.name in names)
+        _check_known(wanted, specs, "Only")
+        kept = [spec for spec in specs if spec.name in wanted]
+        super().__init__(_Way(spec, tools, spec.name) for spec in kept)
 
 
 class Prefixed(_Routed):
     """Toolset with a prefix before every name."""
 
     def __init__(self, tools: Toolset, prefix: str) -> None:
-        super().__init__(_way(spec, tools, f"{prefix}{spec.name}") for spec in tools.specs())
+        ways: list[_Way] = []
+        for spec in tools.specs():
+            name = f"{prefix}{spec.name}"
+            ways.append(_way(spec, tools, name))
+        super().__init__(ways)
 
 
 class Renamed(_Routed):
@@ -95,37 +106,46 @@ class Renamed(_Routed):
     def __init__(self, tools: Toolset, names: Mapping[str, str]) -> None:
         specs = tools.specs()
         _check_known(names, specs, "Renamed")
-        super().__init__(_way(spec, tools, names.get(spec.name, spec.name)) for spec in specs)
+        ways: list[_Way] = []
+        for spec in specs:
+            name = names.get(spec.name, spec.name)
+            ways.append(_way(spec, tools, name))
+        super().__init__(ways)
 
 
 class Joined(_Routed):
     """Several toolsets as one, in this order."""
 
     def __init__(self, *toolsets: Toolset) -> None:
-        super().__init__(_Way(spec, tools, spec.name) for tools in toolsets for spec in tools.specs())
+        ways: list[_Way] = []
+        for tools in toolsets:
+            for spec in tools.specs():
+                ways.append(_Way(spec, tools, spec.name))
+        super().__init__(ways)
 
 
 def _way(spec: ToolSpec, tools: Toolset, name: str) -> _Way:
+    """Route to a tool under another name."""
     if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"'{name[:100]}' cannot be the name of a tool.",
-            code="tool-name",
-            hint="Use at most 64 letters, digits, _ and -.",
-        )
-    return _Way(replace(spec, name=name), tools, spec.name)
+        message = f"'{name[:100]}' cannot be the name of a tool."
+        hint = "Use at most 64 letters, digits, _ and -."
+        raise ConfigError(message, code="tool-name", hint=hint)
+    outer = replace(spec, name=name)
+    return _Way(outer, tools, spec.name)
 
 
 def _check_known(names: Iterable[str], specs: Sequence[ToolSpec], where: str) -> None:
     real = [spec.name for spec in specs]
     for name in names:
-        if name not in real:
-            near = difflib.get_close_matches(name, real, n=1)
-            meant = f"Did you mean '{near[0]}'? " if near else ""
-            raise ConfigError(
-                f"{where} names an unknown tool '{name[:80]}'.",
-                code="tool-unknown",
-                hint=f"{meant}There are: {', '.join(real) or 'none'}",
-            )
+        if name in real:
+            continue
+        message = f"{where} names an unknown tool '{name[:80]}'."
+        there = ", ".join(real) or "none"
+        hint = f"There are: {there}"
+        near = difflib.get_close_matches(name, real, n=1)
+        if near:
+            hint = f"Did you mean '{near[0]}'? {hint}"
+        raise ConfigError(message, code="tool-unknown", hint=hint)
 
 
 def _duplicate(name: str, one: _Way, other: _Way) -> ConfigError:
@@ -133,20 +153,25 @@ def _duplicate(name: str, one: _Way, other: _Way) -> ConfigError:
         which = f"'{one.inner}' and '{other.inner}' would both have this name"
     else:
         which = f"{_described(one)} and {_described(other)} both have one with this name"
-    return ConfigError(
-        f"There would be two tools '{name}': {which}.",
-        code="tool-duplicate",
-        hint="Give one of them another name with Renamed or Prefixed, or leave it out with Only.",
-    )
+    message = f"There would be two tools '{name}': {which}."
+    hint = "Give one of them another name with Renamed or Prefixed, or leave it out with Only."
+    return ConfigError(message, code="tool-duplicate", hint=hint)
 
 
 def _described(way: _Way) -> str:
+    """Toolset of a route, with its first tools: `Tools(read, write)`."""
     names = [spec.name for spec in way.tools.specs()]
-    others = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
-    return f"{type(way.tools).__name__}({others})"
+    if len(names) > 4:
+        names = [*names[:4], "…"]
+    listed = ", ".join(names)
+    kind = type(way.tools).__name__
+    return f"{kind}({listed})"
 
 
 def _by_outer_name(text: str, way: _Way) -> str:
     """Replaces the inner name at the start of an error message by the outer name."""
-    own = f"{way.inner}: "
-    return f"{way.spec.name}: {text[len(own) :]}" if text.startswith(own) else text
+    inner = f"{way.inner}: "
+    if not text.startswith(inner):
+        return text
+    rest = text.removeprefix(inner)
+    return f"{way.spec.name}: {rest}"

@@ -82,7 +82,9 @@ class Grep(WorkTool):
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         wanted = parse_arguments(GrepArguments, args, self.spec.name)
-        return wanted.model_copy(update={"path": spelled(wanted.path or ".", self._work)}).normal()
+        path = spelled(wanted.path or ".", self._work)
+        wanted = wanted.model_copy(update={"path": path})
+        return wanted.normal()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(GrepArguments, args, self.spec.name)
@@ -94,15 +96,17 @@ class Grep(WorkTool):
         elif ref.path == "skills":
             source = texts.of_skills(list(self._work.loaded.values()))
         else:
-            source = texts.of_workspace((await self._work.workspace())[1], ref)
+            _, place = await self._work.workspace()
+            source = texts.of_workspace(place, ref)
         await search(source, wanted, found, self._timeout_s)
         return _render(found, ref, self._timeout_s)
 
 
 async def search(texts: Iterator[GrepText], wanted: GrepArguments, found: GrepResult, timeout_s: float) -> None:
     """Adds matching lines to `found` until the end or the time-out."""
+    argv = (sys.executable, "-I", "-S", "-X", "utf8", "-c", _program())
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _program()),
+        *argv,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -117,7 +121,8 @@ async def search(texts: Iterator[GrepText], wanted: GrepArguments, found: GrepRe
             if feeding.done():
                 feeding.result()  # raises errors of reading the files
     except TimeoutError:
-        found.gave_up_in = found.gave_up_in or (names[-1] if names else "")
+        if not found.gave_up_in:
+            found.gave_up_in = names[-1] if names else ""
     finally:
         feeding.cancel()
         with contextlib.suppress(ProcessLookupError):
@@ -135,19 +140,18 @@ async def _reaped(process: asyncio.subprocess.Process, feeding: asyncio.Future[N
 async def _feed(
     stdin: asyncio.StreamWriter, texts: Iterator[GrepText], names: list[str], wanted: GrepArguments, timeout_s: float
 ) -> None:
-    order = {
-        "pattern": wanted.pattern,
-        "ignore_case": wanted.ignore_case,
-        "most": wanted.max_results,
-        "width": MAX_TEXT,
-        "seconds": int(timeout_s) + 5,
-    }
+    """Sends the pattern, then each text: its number and size, then its bytes. The number is its place in `names`."""
+    order: dict[str, Any] = {"pattern": wanted.pattern, "ignore_case": wanted.ignore_case}
+    order["most"] = wanted.max_results
+    order["width"] = MAX_TEXT
+    order["seconds"] = int(timeout_s) + 5
     try:
-        stdin.write(json.dumps(order).encode() + b"\n")
+        stdin.write(_json_line(order))
         while batch := await asyncio.to_thread(_batch, texts):
             for name, data in batch:
+                head = [len(names), len(data)]
                 names.append(name)
-                stdin.write(json.dumps([len(names) - 1, len(data)]).encode() + b"\n" + data)
+                stdin.write(_json_line(head) + data)
             await stdin.drain()
     except (ConnectionError, BrokenPipeError):  # the worker found enough matches, or was killed
         pass
@@ -155,10 +159,16 @@ async def _feed(
         stdin.close()
 
 
+def _json_line(value: object) -> bytes:
+    text = json.dumps(value)
+    return f"{text}\n".encode()
+
+
 def _batch(texts: Iterator[GrepText]) -> list[GrepText]:
     """Reads some texts. Batches are small, so that a cancelled search does not wait for a thread that reads all."""
     batch: list[GrepText] = []
-    ends, size = time.monotonic() + _BATCH_S, 0
+    ends = time.monotonic() + _BATCH_S
+    size = 0
     for text in texts:
         batch.append(text)
         size += len(text.data)
@@ -168,19 +178,25 @@ def _batch(texts: Iterator[GrepText]) -> list[GrepText]:
 
 
 async def _hear(stdout: asyncio.StreamReader, names: list[str], found: GrepResult) -> None:
-    name = ""
+    """Reads the answers of the worker. `gave_up_in` is the file that it searches, in case that it never ends."""
+    path = ""
     while line := await stdout.readline():
         said = json.loads(line)
         if "error" in said:
-            at = "" if said["at"] is None else f" at position {said['at']}"
-            raise ToolRetry(f"grep: the pattern is no regular expression: {said['error']}{at}.")
+            why = said["error"]
+            if said["at"] is not None:
+                why += f" at position {said['at']}"
+            raise ToolRetry(f"grep: the pattern is no regular expression: {why}.")
         if "file" in said:
             found.files += 1
-            name = found.gave_up_in = names[said["file"]]
+            name = names[said["file"]]
+            found.gave_up_in = name
+            path = shown(name)
         elif "line" in said:
-            found.lines.append(f"{shown(name)}:{said['line']}: {_tabbed(said['text'])}")
-            if shown(name) not in found.paths[-1:] and len(found.paths) < MAX_PATHS:
-                found.paths.append(shown(name))
+            text = _tabbed(said["text"])
+            found.lines.append(f"{path}:{said['line']}: {text}")
+            if path not in found.paths[-1:] and len(found.paths) < MAX_PATHS:
+                found.paths.append(path)
         else:
             found.more = "more" in said
             found.gave_up_in = None
@@ -197,7 +213,8 @@ class _Texts:
     redaction: Redaction
 
     def of_skills(self, loaded: Sequence[LoadedSkill]) -> Iterator[GrepText]:
-        for each in sorted(loaded, key=lambda each: each.folder):
+        ordered = sorted(loaded, key=lambda each: each.folder)
+        for each in ordered:
             yield from self.of_skill(each, "")
 
     def of_skill(self, loaded: LoadedSkill, path: str) -> Iterator[GrepText]:
@@ -259,17 +276,21 @@ class _Texts:
                 os.close(fd)
 
     def _opened(self, fd: int, rel: str) -> Iterator[GrepText]:
-        if os.fstat(fd).st_size > MAX_FILE_BYTES:
+        status = os.fstat(fd)
+        if status.st_size > MAX_FILE_BYTES:
             self.found.large.append(rel)
-        else:
-            yield from self._text(rel, os.pread(fd, MAX_FILE_BYTES, 0))
+            return
+        data = os.pread(fd, MAX_FILE_BYTES, 0)
+        yield from self._text(rel, data)
 
     def _is_wanted(self, rel: str, base: str) -> bool:
         """True if the file matches the glob, from the searched folder or from the top."""
-        if self.glob is None:
+        if self.glob is None or match_glob(self.glob, rel):
             return True
-        below = rel[len(base) :].lstrip("/") if base else rel
-        return match_glob(self.glob, below or rel) or match_glob(self.glob, rel)
+        below = rel[len(base) :].lstrip("/")
+        if not base or not below:
+            return False
+        return match_glob(self.glob, below)
 
     def _text(self, name: str, data: bytes) -> Iterator[GrepText]:
         if b"\0" in data:
@@ -280,6 +301,27 @@ class _Texts:
 
 
 def _render(found: GrepResult, ref: FileRef, timeout_s: float) -> Outcome:
+    path = shown(ref.name)
+    gave_up_in = found.gave_up_in
+    skipped = [shown(name) for name in found.large[:MAX_PATHS]]
+    data: dict[str, Any] = {"path": path, "matches": len(found.lines), "files": found.files}
+    data["truncated"] = found.more or gave_up_in is not None
+    data["skipped"] = skipped
+    data["paths"] = found.paths
+    lines = list(found.lines)
+    if gave_up_in is None:
+        if not lines:
+            lines.append(f"Nothing matches in {found.files} files below {path}.")
+        lines += _notes(found)
+        return Outcome(status="ok", content="\n".join(lines), data=data)
+    at = f" in {shown(gave_up_in)}" if gave_up_in else ""
+    lines.append(f"Given up after {timeout_s:g} s{at}.")
+    lines += _notes(found)
+    hint = "Use a simpler pattern, without repeats inside repeats, or search fewer files."
+    return Outcome(status="failed", code="grep-timeout", content="\n".join(lines), hint=hint, data=data)
+
+
+def _notes(found: GrepResult) -> list[str]:
     notes = list(found.notes)
     if found.more:
         notes.append(f"There are more than these {len(found.lines)}: narrow the pattern, the path or the glob.")
@@ -289,30 +331,22 @@ def _render(found: GrepResult, ref: FileRef, timeout_s: float) -> Outcome:
         notes.append(f"Could not be read: {_few(found.unreadable)}.")
     if found.binary:
         notes.append(f"Skipped because they are not text: {found.binary}.")
-    data = {
-        "path": shown(ref.name),
-        "matches": len(found.lines),
-        "files": found.files,
-        "truncated": found.more or found.gave_up_in is not None,
-        "skipped": [shown(name) for name in found.large[:MAX_PATHS]],
-        "paths": found.paths,
-    }
-    lines = found.lines or [f"Nothing matches in {found.files} files below {shown(ref.name)}."]
-    if found.gave_up_in is not None:
-        at = f" in {shown(found.gave_up_in)}" if found.gave_up_in else ""
-        text = "\n".join([*found.lines, f"Given up after {timeout_s:g} s{at}.", *notes])
-        hint = "Use a simpler pattern, without repeats inside repeats, or search fewer files."
-        return Outcome(status="failed", code="grep-timeout", content=text, hint=hint, data=data)
-    return Outcome(status="ok", content="\n".join([*lines, *notes]), data=data)
+    return notes
 
 
 def _tabbed(text: str) -> str:
-    return "\t".join(map(shown, text.split("\t")))
+    """Escapes a line like a name, but keeps its tabs."""
+    parts = text.split("\t")
+    return "\t".join(map(shown, parts))
 
 
 def _few(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(map(shown, names[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+    first = names[:_MOST_NAMED]
+    listed = ", ".join(map(shown, first))
+    more = len(names) - len(first)
+    if more:
+        listed += f" and {more} more"
+    return listed
 
 
 @functools.cache

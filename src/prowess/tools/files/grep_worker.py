@@ -17,8 +17,9 @@ def main() -> None:
     wanted = json.loads(sys.stdin.buffer.readline())
     _bound(resource.RLIMIT_AS, MEMORY)
     _bound(resource.RLIMIT_CPU, wanted["seconds"])  # ends it also when the parent process is gone
+    flags = re.IGNORECASE if wanted["ignore_case"] else 0
     try:
-        pattern = re.compile(wanted["pattern"], re.IGNORECASE if wanted["ignore_case"] else 0)
+        pattern = re.compile(wanted["pattern"], flags)
     except re.error as error:
         _say({"error": error.msg, "at": error.pos})
         return
@@ -31,13 +32,15 @@ def main() -> None:
         _say({"file": number})
         text = sys.stdin.buffer.read(size).decode("utf-8", "replace")
         for at, line in enumerate(text.splitlines(), 1):
-            if (found := pattern.search(line)) is None:
+            found = pattern.search(line)
+            if found is None:
                 continue
             if left == 0:
                 _say({"more": True})
                 return
             left -= 1
-            _say({"line": at, "text": _cut(line, found.start(), wanted["width"])})
+            text = _cut(line, found.start(), wanted["width"])
+            _say({"line": at, "text": text})
     _say({"done": True})
 
 
@@ -45,19 +48,28 @@ def _cut(line: str, start: int, width: int) -> str:
     """Returns the part of a long line around the start of the match."""
     if len(line) <= width:
         return line
-    begin = max(0, min(start - width // 3, len(line) - width + 1))
-    piece = line[begin + 1 if begin else 0 : begin + width - 1]
-    return f"{'…' if begin else ''}{piece}{'…' if begin + width - 1 < len(line) else ''}"
+    last = len(line) - width + 1  # the latest beginning that fills the width
+    begin = max(0, min(start - width // 3, last))
+    end = begin + width - 1
+    piece = line[:end]
+    if begin:
+        piece = "…" + piece[begin + 1 :]
+    if end < len(line):
+        piece += "…"
+    return piece
 
 
 def _bound(what: int, limit: int) -> None:
     _, most = resource.getrlimit(what)
+    if most != resource.RLIM_INFINITY:
+        limit = min(limit, most)
     with contextlib.suppress(ValueError, OSError):  # not every system has every limit
-        resource.setrlimit(what, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
+        resource.setrlimit(what, (limit, most))
 
 
 def _say(answer: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(answer) + "\n")
+    line = json.dumps(answer)
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 

@@ -18,7 +18,7 @@ from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import PathEscape, ResourceNotFound
 from prowess.tools.arguments import ListArguments
-from prowess.tools.files.paths import TOPS, FileRef, find_ref, match_glob, not_found, shown, spelled
+from prowess.tools.files.paths import TOPS, FileRef, brief, find_ref, match_glob, not_found, shown, spelled
 from prowess.tools.schema import parse_arguments, render_schema
 from prowess.tools.session_work import LoadedSkill, WorkTool
 from prowess.workspace.dirfd import MAX_DEPTH, open_folder
@@ -36,7 +36,10 @@ class FolderEntry(NamedTuple):
     is_folder: bool = False
 
     def __str__(self) -> str:
-        return f"{shown(self.name)}/{self.about}" if self.is_folder else f"{shown(self.name)}  {self.about}"
+        name = shown(self.name)
+        if self.is_folder:
+            return f"{name}/{self.about}"
+        return f"{name}  {self.about}"
 
 
 class ListDir(WorkTool):
@@ -49,83 +52,117 @@ class ListDir(WorkTool):
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         wanted = parse_arguments(ListArguments, args, self.spec.name)
-        return wanted.model_copy(update={"path": spelled(wanted.path or ".", self._work)}).normal()
+        path = spelled(wanted.path or ".", self._work)
+        wanted = wanted.model_copy(update={"path": path})
+        return wanted.normal()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(ListArguments, args, self.spec.name)
         ref = await find_ref(wanted.path or ".", self._work)
-        root = "" if ref.loaded is not None else (await self._work.workspace())[1].root
+        root = ""
+        if ref.loaded is None:
+            _, place = await self._work.workspace()
+            root = place.root
         return await asyncio.to_thread(self._list, ref, wanted, root)
 
     def _list(self, ref: FileRef, wanted: ListArguments, root: str) -> Outcome:
         depth = MAX_DEPTH if wanted.pattern else wanted.depth
         listed: list[FolderEntry] = []
-        matching = seen = 0
+        left_out = 0
+        seen = 0
         try:
             for each in islice(self._entries(ref, depth, root), MAX_COUNTED):
                 seen += 1
-                if wanted.pattern is None or (not each.is_folder and match_glob(wanted.pattern, each.name)):
-                    matching += 1
-                    if matching <= MAX_ENTRIES:
-                        listed.append(each)
+                if not _is_wanted(each, wanted.pattern):
+                    continue
+                if len(listed) < MAX_ENTRIES:
+                    listed.append(each)
+                else:
+                    left_out += 1
         except PermissionError:
-            raise PathEscape(
-                f"'{shown(ref.name)[:200]}' cannot be opened.", op="list", code="not-readable", hint="Leave it."
-            ) from None
+            message = f"'{brief(ref.name)}' cannot be opened."
+            raise PathEscape(message, op="list", code="not-readable", hint="Leave it.") from None
         except OSError:
             raise not_found(ref.path, root, folders=True) from None
-        lines = [str(each) for each in listed] or ["(nothing matches)" if wanted.pattern else "(empty)"]
-        if left_out := matching - len(listed):
+        lines = [str(each) for each in listed]
+        if not lines:
+            lines.append("(nothing matches)" if wanted.pattern else "(empty)")
+        if left_out:
             lines.append(f"({left_out} more entries are not shown: ask for a folder further down)")
         if seen == MAX_COUNTED:
             lines.append(f"(only the first {MAX_COUNTED} entries were looked at)")
-        data = {"path": shown(ref.name), "count": len(listed), "left_out": left_out, "paths": [shown(ref.name)]}
+        path = shown(ref.name)
+        data = {"path": path, "count": len(listed), "left_out": left_out, "paths": [path]}
         return Outcome(status="ok", content="\n".join(lines), data=data)
 
     def _entries(self, ref: FileRef, depth: int, root: str) -> Iterator[FolderEntry]:
+        path = ref.path
         if ref.loaded is not None:
-            return iter(_of_skill(ref.loaded, ref.path, depth))
-        if ref.path in ("", "skills"):
-            return self._top(ref.path, depth, root)
-        if ref.path.split("/")[0] not in TOPS:
-            raise FileNotFoundError(ref.path)
-        return _of_folder(root, ref.path, depth)
-
-    def _top(self, path: str, depth: int, root: str) -> Iterator[FolderEntry]:
-        """Lists the folders of a workspace. Below skills/ it lists only skills in use."""
-        loaded = sorted(self._work.loaded.values(), key=lambda each: each.folder)
+            return iter(_of_skill(ref.loaded, path, depth))
+        if path == "":
+            return self._top(depth, root)
         if path == "skills":
-            for each in loaded:
-                yield FolderEntry(each.folder, "", is_folder=True)
-                yield from _under(each.folder, _of_skill(each, "", depth - 1) if depth > 1 else ())
-            return
+            return self._skills(depth)
+        top, _, _ = path.partition("/")
+        if top not in TOPS:
+            raise FileNotFoundError(path)
+        return _of_folder(root, path, depth)
+
+    def _top(self, depth: int, root: str) -> Iterator[FolderEntry]:
+        """Lists the folders of a workspace."""
         for top in sorted((*TOPS, "skills")):
             yield FolderEntry(top, "", is_folder=True)
+            if depth <= 1:
+                continue
+            below = self._skills(depth - 1) if top == "skills" else _of_folder(root, top, depth - 1)
+            yield from _under(top, below)
+
+    def _skills(self, depth: int) -> Iterator[FolderEntry]:
+        """Lists skills/, which shows only skills in use."""
+        loaded = sorted(self._work.loaded.values(), key=lambda each: each.folder)
+        for each in loaded:
+            yield FolderEntry(each.folder, "", is_folder=True)
             if depth > 1:
-                below = self._top(top, depth - 1, root) if top == "skills" else _of_folder(root, top, depth - 1)
-                yield from _under(top, below)
+                below = _of_skill(each, "", depth - 1)
+                yield from _under(each.folder, below)
+
+
+def _is_wanted(entry: FolderEntry, pattern: str | None) -> bool:
+    if pattern is None:
+        return True
+    return not entry.is_folder and match_glob(pattern, entry.name)
 
 
 def _of_skill(loaded: LoadedSkill, path: str, depth: int) -> list[FolderEntry]:
+    """Entries of a skill's folder, or the file itself if `path` is a file."""
     found: dict[str, FolderEntry] = {}
     for file in loaded.skill.files:
+        size = str(file.size_bytes)
         if file.path == path:
-            return [FolderEntry(path.rpartition("/")[2], str(file.size_bytes))]
+            _, _, name = path.rpartition("/")
+            return [FolderEntry(name, size)]
         if path and not file.path.startswith(f"{path}/"):
             continue
-        parts = file.path[len(path) :].lstrip("/").split("/")
-        for end in range(1, min(len(parts), depth) + 1):
-            name = "/".join(parts[:end])
-            found[name] = (
-                FolderEntry(name, "", is_folder=True) if end < len(parts) else FolderEntry(name, str(file.size_bytes))
-            )
+        below = file.path[len(path) :].lstrip("/")
+        parts = below.split("/")
+        folders = parts[:-1]
+        for end in range(1, min(len(folders), depth) + 1):
+            name = "/".join(folders[:end])
+            found[name] = FolderEntry(name, "", is_folder=True)
+        if len(parts) <= depth:
+            found[below] = FolderEntry(below, size)
     if path and not found:
-        folders = sorted({file.path.rpartition("/")[0] for file in loaded.skill.files} - {""})
-        raise ResourceNotFound(
-            f"The skill '{loaded.skill.name}' has no folder '{shown(path)[:200]}'.",
-            hint=f"It has: {', '.join(folders[:10]) or 'no folders'}",
-        )
+        raise _no_folder(loaded, path)
     return sorted(found.values(), key=lambda each: each.name.split("/"))
+
+
+def _no_folder(loaded: LoadedSkill, path: str) -> ResourceNotFound:
+    folders = {file.path.rpartition("/")[0] for file in loaded.skill.files}
+    folders.discard("")
+    first = sorted(folders)[:10]
+    there = ", ".join(first) or "no folders"
+    message = f"The skill '{loaded.skill.name}' has no folder '{brief(path)}'."
+    return ResourceNotFound(message, hint=f"It has: {there}")
 
 
 def _of_folder(root: str, rel: str, depth: int) -> Iterator[FolderEntry]:
@@ -150,7 +187,8 @@ def _below(fd: int, depth: int) -> Iterator[FolderEntry]:
             yield FolderEntry(name, _about(fd, name, status))
             continue
         with _entered(fd, name) as below:
-            yield FolderEntry(name, "  (cannot be opened)" if below is None else "", is_folder=True)
+            about = "  (cannot be opened)" if below is None else ""
+            yield FolderEntry(name, about, is_folder=True)
             if below is not None and depth > 1:
                 yield from _under(name, _below(below, depth - 1))
 
@@ -169,15 +207,20 @@ def _entered(fd: int, name: str) -> Iterator[int | None]:
 
 
 def _about(fd: int, name: str, status: os.stat_result) -> str:
-    if stat.S_ISREG(status.st_mode):
+    """Size of a file, target of a link, kind of anything else."""
+    mode = status.st_mode
+    if stat.S_ISREG(mode):
         return str(status.st_size)
-    if not stat.S_ISLNK(status.st_mode):
-        return f"({kind_of(status.st_mode)})"
+    if not stat.S_ISLNK(mode):
+        return f"({kind_of(mode)})"
     try:
-        return f"-> {shown(os.readlink(name, dir_fd=fd))[:200]}"
+        target = os.readlink(name, dir_fd=fd)
     except OSError:
         return "(a link)"
+    return f"-> {brief(target)}"
 
 
 def _under(folder: str, entries: Iterable[FolderEntry]) -> Iterator[FolderEntry]:
-    return (each._replace(name=f"{folder}/{each.name}") for each in entries)
+    """Puts the folder before the names of its entries."""
+    for each in entries:
+        yield each._replace(name=f"{folder}/{each.name}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -37,7 +37,9 @@ class FileRef(NamedTuple):
     @property
     def name(self) -> str:
         """Path from the top of the workspace."""
-        name = self.path if self.loaded is None else f"skills/{self.loaded.folder}/{self.path}"
+        name = self.path
+        if self.loaded is not None:
+            name = f"skills/{self.loaded.folder}/{name}"
         return name.rstrip("/") or "."
 
 
@@ -47,19 +49,25 @@ async def find_ref(text: str, work: SessionWork) -> FileRef:
     if mark and scheme == "skill":
         return skill_ref(rest, work)
     if mark and scheme != "workspace":
-        raise WorkspaceError(
-            f"'{shown(text)[:200]}' has the unknown scheme '{shown(scheme)[:40]}'.",
-            op="read",
-            code="read-refused",
-            hint="Use workspace://, artifact:// or skill://, or a path in the workspace.",
-        )
+        message = f"'{brief(text)}' has the unknown scheme '{brief(scheme, 40)}'."
+        hint = "Use workspace://, artifact:// or skill://, or a path in the workspace."
+        raise WorkspaceError(message, op="read", code="read-refused", hint=hint)
     path = rest if mark else text
     if path.startswith("/"):
         workspace, _ = await work.workspace()
-        inside = workspace.layout.inside
-        if path == inside or path.startswith(f"{inside}/"):
-            path = path[len(inside) :].lstrip("/")
+        below = _below(workspace.layout.inside, path)
+        if below is not None:
+            path = below
     return workspace_ref(path, work)
+
+
+def _below(folder: str, path: str) -> str | None:
+    """Path from the folder on. None if it is not in the folder."""
+    if path == folder:
+        return ""
+    if path.startswith(f"{folder}/"):
+        return path[len(folder) :].lstrip("/")
+    return None
 
 
 def workspace_ref(path: str, work: SessionWork) -> FileRef:
@@ -68,7 +76,9 @@ def workspace_ref(path: str, work: SessionWork) -> FileRef:
     if top == "skills" and below:
         folder, _, resource = below.partition("/")
         return FileRef(resource, work.get(folder))
-    return FileRef(f"work/{rel}" if top == "inputs" else rel)  # inputs/ as a script sees it from its skill's folder
+    if top == "inputs":  # as a script sees it from its skill's folder
+        rel = f"work/{rel}"
+    return FileRef(rel)
 
 
 def skill_ref(rest: str, work: SessionWork) -> FileRef:
@@ -76,11 +86,14 @@ def skill_ref(rest: str, work: SessionWork) -> FileRef:
     check_safe_name(rest)
     parts = [part for part in rest.split("/") if part not in ("", ".")]
     for end in range(1, len(parts) + 1):
+        name = "/".join(parts[:end])
+        path = "/".join(parts[end:])
         try:
-            return FileRef("/".join(parts[end:]), work.get("/".join(parts[:end])))
+            return FileRef(path, work.get(name))
         except SkillError:
             continue
-    return FileRef("", work.get(parts[0] if parts else ""))
+    name = parts[0] if parts else ""
+    return FileRef("", work.get(name))  # raises an error that lists the skills in use
 
 
 def skills_read(text: str, work: SessionWork) -> Sequence[LoadedSkill]:
@@ -96,25 +109,23 @@ def skills_read(text: str, work: SessionWork) -> Sequence[LoadedSkill]:
             found = workspace_ref(rel, work)
     except ProwessError:  # the tool reports the error itself
         return []
-    return [] if found.loaded is None else [found.loaded]
+    if found.loaded is None:
+        return []
+    return [found.loaded]
 
 
 def plain_path(path: str) -> str:
     """Normalises: `./out//a.txt`, `$OUTPUT_DIR/a.txt` -> `out/a.txt`; the top is "". PathEscape if it leads out."""
     rel = resolve_pattern(path)
     check_safe_name(rel)
-    return "/".join(part for part in rel.split("/") if part not in ("", "."))
+    parts = [part for part in rel.split("/") if part not in ("", ".")]
+    return "/".join(parts)
 
 
 def spelled(text: str, work: SessionWork) -> str:
     """Returns the one spelling of a path that policy judges: a rule for `out/x` also covers `workspace://./out//x` and
     `/workspace/out/x`. An unreadable path stays unchanged and is refused later."""
-    path = text.removeprefix("workspace://")
-    for inside in filter(None, (work.root, INSIDE)):
-        below = path.removeprefix(f"{inside}/").lstrip("/") if path.startswith(f"{inside}/") else ""
-        if path == inside == work.root or below.split("/")[0] in (*FOLDERS, *LEADS):
-            path = below
-            break
+    path = _in_workspace(text.removeprefix("workspace://"), work.root)
     if "://" in path or path.startswith(("/", "~")):
         return text
     try:
@@ -123,8 +134,26 @@ def spelled(text: str, work: SessionWork) -> str:
         return text
     if not rel:
         return "."
-    rel = f"work/{rel}" if rel.split("/")[0] == "inputs" else rel
-    return f"{rel}/" if path.endswith("/") else rel  # keeps the slash: a folder must not become a file
+    top, _, _ = rel.partition("/")
+    if top == "inputs":
+        rel = f"work/{rel}"
+    if path.endswith("/"):  # stays: a folder must not become a file
+        rel = f"{rel}/"
+    return rel
+
+
+def _in_workspace(path: str, root: str | None) -> str:
+    """Path from the top of the workspace, if it is an absolute path of a workspace folder. Else the same path."""
+    if root and path == root:
+        return ""
+    for inside in (root, INSIDE):
+        if not inside or not path.startswith(f"{inside}/"):
+            continue
+        below = path[len(inside) :].lstrip("/")
+        top, _, _ = below.partition("/")
+        if top in FOLDERS or top in LEADS:
+            return below
+    return path
 
 
 @contextmanager
@@ -132,7 +161,8 @@ def open_plain(place: Place, rel: str) -> Iterator[int]:
     """Opens a regular file of the workspace for reading, and yields its descriptor. OSError if it does not exist,
     PathEscape if it is not a plain file. A file of another owner with several hard links is refused, because a script
     can make a hard link to a file that it may not read."""
-    if rel.split("/")[0] not in TOPS:
+    top, _, _ = rel.partition("/")
+    if top not in TOPS:
         raise FileNotFoundError(rel)
     with open_file(place.root, rel) as fd:
         if is_foreign(os.fstat(fd), place):
@@ -141,42 +171,56 @@ def open_plain(place: Place, rel: str) -> Iterator[int]:
 
 
 def is_foreign(status: os.stat_result, place: Place) -> bool:
+    """True for a file of another owner than the workspace's that has several hard links."""
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink <= 1:
+        return False
     owner = os.geteuid() if place.uid is None else place.uid
-    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1 and status.st_uid != owner
+    return status.st_uid != owner
 
 
 def foreign(rel: str) -> PathEscape:
-    return PathEscape(
-        f"'{shown(rel)[:200]}' is a link to somebody else's file.",
-        op="open",
-        code="not-a-plain-file",
-        hint="Links are not followed here.",
-    )
+    message = f"'{brief(rel)}' is a link to somebody else's file."
+    hint = "Links are not followed here."
+    return PathEscape(message, op="open", code="not-a-plain-file", hint=hint)
 
 
 def not_found(rel: str, root: str, *, folders: bool = False) -> WorkspaceError:
     """Error for a missing file, with similar names as a hint."""
     names = [shown(name) for name in _names(root, folders=folders)]
-    near = difflib.get_close_matches(rel, names, n=5, cutoff=0.4) or names[:10]
     what = "file or folder" if folders else "file"
-    return WorkspaceError(
-        f"There is no {what} '{shown(rel)[:200]}' in the workspace.",
-        op="read",
-        code="file-not-found",
-        hint=f"There are: {', '.join(near)}" if near else "It is empty so far.",
-    )
+    message = f"There is no {what} '{brief(rel)}' in the workspace."
+    hint = "It is empty so far."
+    if names:
+        hint = f"There are: {near_names(rel, names)}"
+    return WorkspaceError(message, op="read", code="file-not-found", hint=hint)
+
+
+def near_names(wanted: str, names: Sequence[str]) -> str:
+    """Lists the names that are most like the wanted one, or the first ten."""
+    near = difflib.get_close_matches(wanted, names, n=5, cutoff=0.4)
+    return ", ".join(near or names[:10])
 
 
 def match_glob(pattern: str, rel: str) -> bool:
     """True if `rel` matches. `*.md` matches names in any folder; a pattern with a slash matches the path, and `**`
     crosses folders. Many stars do not make it slow."""
-    name = rel if "/" in pattern else rel.rpartition("/")[2]
-    return Glob(pattern, sets=True).fullmatch(name)
+    glob = Glob(pattern, sets=True)
+    if "/" in pattern:
+        return glob.fullmatch(rel)
+    _, _, name = rel.rpartition("/")
+    return glob.fullmatch(name)
 
 
 def shown(text: str) -> str:
     """Escapes line breaks and control characters, because names and lines are foreign text."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def brief(text: str, most: int = 200) -> str:
+    """Escapes a name, and cuts it for a message."""
+    return shown(text)[:most]
 
 
 def _names(root: str, *, folders: bool) -> list[str]:
@@ -207,16 +251,18 @@ async def find_target(text: str, work: SessionWork, within: CallGrant) -> FileTa
     """Resolves a path for writing or deleting. PathEscape if this call may not change it."""
     path = _path(text)
     workspace, place = await work.workspace()
-    inside = workspace.layout.inside
-    if path == inside or path.startswith(f"{inside}/"):
-        path = path[len(inside) :].lstrip("/")
+    below = _below(workspace.layout.inside, path)
+    if below is not None:
+        path = below
     elif path.startswith("/"):
         return _on_host(text, path, within)
     rel = plain_path(path)
-    if rel.split("/")[0] == "inputs":
+    top, _, _ = rel.partition("/")
+    if top == "inputs":
+        top = "work"
         rel = f"work/{rel}"
     folder, _, file = rel.rpartition("/")
-    if rel.split("/")[0] not in WRITABLE or not folder:
+    if top not in WRITABLE or not folder:
         raise _refused(text, "is not below work/ or out/")
     if path.endswith("/"):
         raise _refused(text, "names a folder, not a file")
@@ -224,30 +270,45 @@ async def find_target(text: str, work: SessionWork, within: CallGrant) -> FileTa
 
 
 def _path(text: str) -> str:
+    """Path without its scheme. A path of the host is absolute."""
     scheme, mark, rest = text.partition("://")
-    if mark and scheme not in ("workspace", "host"):
-        raise _refused(text, f"has the scheme '{shown(scheme)[:40]}', where nothing can be written")
-    if mark and scheme == "host":
-        return f"/{rest.lstrip('/')}"
-    path = rest if mark else text
-    return os.path.expanduser(path) if path.startswith("~") else path
+    if not mark:
+        return os.path.expanduser(text)
+    if scheme == "workspace":
+        return os.path.expanduser(rest)
+    if scheme == "host":
+        below = rest.lstrip("/")
+        return f"/{below}"
+    raise _refused(text, f"has the scheme '{brief(scheme, 40)}', where nothing can be written")
 
 
 def _on_host(text: str, path: str, within: CallGrant) -> FileTarget:
-    roots = [os.path.realpath(os.path.expanduser(str(root))) for root in within.decision.limits.get("roots") or ()]
+    """Target below a host folder that the decision names."""
     above, name = os.path.split(path)
     if name in ("", ".", "..") or "\0" in path:
         raise _refused(text, "names no file")
     check_safe_name(name)
     folder = os.path.realpath(above)
-    root = next((root for root in roots if is_inside(root, folder)), None)
+    root = _find_root(folder, within.decision.limits.get("roots") or ())
     if root is None:
         raise _refused(text, "is not below a folder that was opened for this", code="host-not-allowed")
     below = os.path.relpath(folder, root)
-    check_unprotected(root, os.path.normpath(os.path.join(below, name)))
-    return FileTarget(root, below, name, os.path.join(folder, name), in_workspace=False)
+    inner = os.path.join(below, name)
+    check_unprotected(root, os.path.normpath(inner))
+    full = os.path.join(folder, name)
+    return FileTarget(root, below, name, full, in_workspace=False)
+
+
+def _find_root(folder: str, roots: Iterable[object]) -> str | None:
+    for each in roots:
+        expanded = os.path.expanduser(str(each))
+        root = os.path.realpath(expanded)
+        if is_inside(root, folder):
+            return root
+    return None
 
 
 def _refused(text: str, why: str, code: str = "write-refused") -> WorkspaceError:
+    message = f"'{brief(text)}' {why}."
     hint = "Use a path below out/ (for results) or work/, for instance out/report.md."
-    return PathEscape(f"'{shown(text)[:200]}' {why}.", op="write", code=code, hint=hint)
+    return PathEscape(message, op="write", code=code, hint=hint)

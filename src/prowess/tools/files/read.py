@@ -57,27 +57,33 @@ class ReadFile(WorkTool):
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         wanted = parse_arguments(ReadArguments, args, self.spec.name)
-        return wanted.model_copy(update={"file_name": spelled(wanted.file_name, self._work)}).normal()
+        name = spelled(wanted.file_name, self._work)
+        wanted = wanted.model_copy(update={"file_name": name})
+        return wanted.normal()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome | Spawn:
         wanted = parse_arguments(ReadArguments, args, self.spec.name)
-        if self._activate is not None and (skill := self.find_skill(wanted.file_name)) is not None:
-            return await self._activate(skill, within)
+        if self._activate is not None:
+            skill = self.find_skill(wanted.file_name)
+            if skill is not None:
+                return await self._activate(skill, within)
         ref, name, data, size = await self._read(wanted.file_name)
         if not is_text(data):
-            found = {"ref": ref, "mime_type": guess_mime(ref, data[:512]), "size_bytes": size, "content": None}
-            text = f"{ref} is not text: {found['mime_type']}, {size} bytes."
-            return Outcome(status="ok", content=text, data={**found, "paths": [name]})
-        text = within.redaction.redact_text(data.decode("utf-8", "replace"))  # before the text is cut
+            mime = guess_mime(ref, data[:512])
+            found = {"ref": ref, "mime_type": mime, "size_bytes": size, "content": None, "paths": [name]}
+            return Outcome(status="ok", content=f"{ref} is not text: {mime}, {size} bytes.", data=found)
+        text = data.decode("utf-8", "replace")
+        text = within.redaction.redact_text(text)  # before the text is cut
         found = _some_lines(text, wanted, ref, size)
-        return Outcome(status="ok", content=json.dumps(found, ensure_ascii=False), data={**found, "paths": [name]})
+        content = json.dumps(found, ensure_ascii=False)
+        return Outcome(status="ok", content=content, data={**found, "paths": [name]})
 
     def find_skill(self, text: str) -> str | None:
         """Finds the skill whose SKILL.md this path is. Returns the id of a skill in use, else the name in the path."""
-        if text.rpartition("/")[2].lower() != "skill.md":
+        _, _, file = text.rpartition("/")
+        if file.lower() != "skill.md":
             return None
-        path = os.path.expanduser(text) if text.startswith("~") else text
-        known = self._skill_at(os.path.normpath(path)) if path.startswith("/") and self._skill_at else None
+        known = self._find_known(text)
         if known is not None:
             return known
         scheme, mark, rest = spelled(text, self._work).rpartition("://")
@@ -96,8 +102,17 @@ class ReadFile(WorkTool):
             return called
         if loaded is not None and path.lower() == "skill.md":
             return loaded.skill.entry.id
-        is_resource = loaded is not None and any(file.path == path for file in loaded.skill.files)
-        return None if is_resource else called
+        if loaded is not None and any(file.path == path for file in loaded.skill.files):
+            return None  # a resource of the skill
+        return called
+
+    def _find_known(self, text: str) -> str | None:
+        """Finds the skill that the catalog knows at an absolute path."""
+        path = os.path.expanduser(text) if text.startswith("~") else text
+        if self._skill_at is None or not path.startswith("/"):
+            return None
+        path = os.path.normpath(path)
+        return self._skill_at(path)
 
     async def _read(self, text: str) -> FileText:
         if text.startswith("artifact://"):
@@ -105,7 +120,9 @@ class ReadFile(WorkTool):
         ref = await find_ref(text, self._work)
         if ref.loaded is not None:
             data = await asyncio.to_thread(ref.loaded.read, ref.path)
-            return FileText(text if "://" in text else f"workspace://{ref.name}", ref.name, data, len(data))
+            name = ref.name
+            full = text if "://" in text else f"workspace://{name}"
+            return FileText(full, name, data, len(data))
         _, place = await self._work.workspace()
         rel, data, size = await asyncio.to_thread(_read_plain, place, ref)
         return FileText(f"workspace://{rel}", rel, data, size)
@@ -113,13 +130,13 @@ class ReadFile(WorkTool):
     async def _artifact(self, ref: str) -> FileText:
         store = self._work.backend.artifacts
         if store is None:
-            raise WorkspaceError(
-                "There is no artifact store.", op="read", code="no-artifacts", hint="Configure one: artifacts."
-            )
+            hint = "Configure one: artifacts."
+            raise WorkspaceError("There is no artifact store.", op="read", code="no-artifacts", hint=hint)
+        key = self._work.key
         wanted = parse_artifact_ref(ref)
-        found = await store.get(self._work.key, wanted.name, version=wanted.version)
+        found = await store.get(key, wanted.name, version=wanted.version)
         data = bytearray()
-        async for piece in store.stream(self._work.key, wanted.name, version=found.version):
+        async for piece in store.stream(key, wanted.name, version=found.version):
             data += piece
             if len(data) > MAX_BYTES:
                 break
@@ -128,10 +145,12 @@ class ReadFile(WorkTool):
 
 def _read_plain(place: Place, ref: FileRef) -> tuple[str, bytes, int]:
     """Reads a workspace file. If there is no `inputs/<path>`, it reads `<path>`."""
-    for rel in dict.fromkeys((ref.path, ref.path.removeprefix("work/inputs/"))):
+    without_inputs = ref.path.removeprefix("work/inputs/")
+    for rel in (ref.path, without_inputs):
         try:
             with open_plain(place, rel) as fd:
-                return rel, os.pread(fd, MAX_BYTES, 0), os.fstat(fd).st_size
+                size = os.fstat(fd).st_size
+                return rel, os.pread(fd, MAX_BYTES, 0), size
         except OSError:
             continue
     raise not_found(ref.path, place.root)
@@ -139,33 +158,28 @@ def _read_plain(place: Place, ref: FileRef) -> tuple[str, bytes, int]:
 
 def _some_lines(text: str, wanted: ReadArguments, ref: str, size: int) -> dict[str, Any]:
     lines = text.splitlines(keepends=True)
-    start = (wanted.start_line or 1) - 1
-    if start and start >= len(lines):
-        raise WorkspaceError(
-            f"{ref} has {len(lines)} lines, and none from {start + 1} on.",
-            op="read",
-            code="no-such-lines",
-            hint="Ask for lines that are there.",
-        )
-    chosen = lines[start : start + wanted.num_lines] if wanted.num_lines else lines[start:]
+    first = wanted.start_line or 1
+    if first > 1 and first > len(lines):
+        message = f"{ref} has {len(lines)} lines, and none from {first} on."
+        raise WorkspaceError(message, op="read", code="no-such-lines", hint="Ask for lines that are there.")
+    chosen = lines[first - 1 :]
+    if wanted.num_lines:
+        chosen = chosen[: wanted.num_lines]
     content = "".join(chosen)
-    cut = len(content.encode()) > MAX_TEXT
+    data = content.encode()
+    cut = len(data) > MAX_TEXT
     if cut:
-        content = content.encode()[:MAX_TEXT].decode("utf-8", "ignore")
-    shown = content.count("\n") + (0 if content.endswith("\n") or not content else 1)
-    found: dict[str, Any] = {
-        "ref": ref,
-        "content": content,
-        "start_line": start + 1,
-        "num_lines": shown,
-        "total_lines": len(lines),
-        "size_bytes": size,
-        "truncated": cut or size > MAX_BYTES,
-    }
-    if found["truncated"]:
-        following = start + shown + content.endswith("\n")
-        more = following > start + 1
-        found["hint"] = (
-            f"Go on with start_line {following}." if more else "The line is too long: look at it with a script."
-        )
+        content = data[:MAX_TEXT].decode("utf-8", "ignore")
+    whole = content.count("\n")
+    is_unfinished = content != "" and not content.endswith("\n")
+    truncated = cut or size > MAX_BYTES
+    found: dict[str, Any] = {"ref": ref, "content": content, "start_line": first}
+    found["num_lines"] = whole + is_unfinished
+    found["total_lines"] = len(lines)
+    found["size_bytes"] = size
+    found["truncated"] = truncated
+    if truncated and whole:
+        found["hint"] = f"Go on with start_line {first + whole}."
+    elif truncated:
+        found["hint"] = "The line is too long: look at it with a script."
     return found

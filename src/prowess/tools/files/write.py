@@ -20,23 +20,29 @@ from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, ToolCall, ToolSpec
 from prowess.errors import WorkspaceError
 from prowess.tools.arguments import DeleteFileArguments, WriteFileArguments, parse_write
-from prowess.tools.files.paths import FileTarget, find_target, not_found, shown, spelled
+from prowess.tools.files.paths import FileTarget, brief, find_target, near_names, not_found, shown, spelled
 from prowess.tools.schema import parse_arguments, render_schema
 from prowess.tools.session_work import SessionWork, WorkTool
 from prowess.workspace.dirfd import open_folder
 
-_MOST_COMPARED, _MOST_LINES = 1 << 20, 400  # bytes of the old file, lines of the diff
+_MOST_COMPARED = 1 << 20  # bytes of the old file
+_MOST_LINES = 400  # of the diff
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 async def preview_write(work: SessionWork, call: ToolCall) -> str:
     """Returns the diff of the changes that a write_file call would make; "" for other calls."""
-    path, content = call.args.get("path"), call.args.get("content")
+    path = call.args.get("path")
+    content = call.args.get("content")
     if call.tool != "write_file" or not isinstance(path, str) or not isinstance(content, str):
         return ""
-    before = None if path.startswith("/") else await work.read_file(path, _MOST_COMPARED)
+    before = None
+    if not path.startswith("/"):
+        before = await work.read_file(path, _MOST_COMPARED)
     old = "" if before is None else before.decode("utf-8", "replace")
     lines = difflib.unified_diff(old.splitlines(), content.splitlines(), path, path, lineterm="")
-    return "\n".join(itertools.islice(lines, _MOST_LINES))
+    first = itertools.islice(lines, _MOST_LINES)
+    return "\n".join(first)
 
 
 class WriteFile(WorkTool):
@@ -48,7 +54,9 @@ class WriteFile(WorkTool):
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         wanted = parse_write(args, self.spec.name)
-        return wanted.model_copy(update={"path": spelled(wanted.path, self._work)}).normal()
+        path = spelled(wanted.path, self._work)
+        wanted = wanted.model_copy(update={"path": path})
+        return wanted.normal()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_write(args, self.spec.name)
@@ -57,16 +65,18 @@ class WriteFile(WorkTool):
         try:
             replaced = await asyncio.to_thread(write_at, target, data)
         except OSError as error:
-            raise WorkspaceError(
-                f"'{shown(target.name)[:200]}' could not be written: {(error.strerror or str(error)).lower()}.",
-                op="write",
-                code="write-failed",
-                hint="Is there room on the disk, and may its folder be written to? Name another place.",
-            ) from error
+            message = f"'{brief(target.name)}' could not be written: {_reason(error)}."
+            hint = "Is there room on the disk, and may its folder be written to? Name another place."
+            raise WorkspaceError(message, op="write", code="write-failed", hint=hint) from error
         name = shown(target.name)
-        did = f"{'Replaced' if replaced else 'Wrote'} {name}: {len(data)} bytes."
+        did = "Replaced" if replaced else "Wrote"
         about = {"path": name, "size_bytes": len(data), "replaced": replaced, "paths": [name]}
-        return Outcome(status="ok", content=did, data=about)
+        return Outcome(status="ok", content=f"{did} {name}: {len(data)} bytes.", data=about)
+
+
+def _reason(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    return reason.lower()
 
 
 class FileOwner(NamedTuple):
@@ -83,9 +93,7 @@ def write_at(target: FileTarget, data: bytes) -> bool:
         old = _look(folder, target)
         kept = _kept(target, folder, old)
         temporary = f".new-{secrets.token_hex(8)}"
-        fd = os.open(
-            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder
-        )
+        fd = os.open(temporary, _NEW, 0o600, dir_fd=folder)
         is_there = False
         try:
             with open(fd, "wb") as file:
@@ -110,18 +118,17 @@ def _look(folder: int, target: FileTarget) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(old.st_mode):
-        raise WorkspaceError(
-            f"'{shown(target.name)[:200]}' is {kind_of(old.st_mode)}, and only a file is replaced.",
-            op="write",
-            code="not-a-plain-file",
-            hint="Name another place.",
-        )
+        kind = kind_of(old.st_mode)
+        message = f"'{brief(target.name)}' is {kind}, and only a file is replaced."
+        raise WorkspaceError(message, op="write", code="not-a-plain-file", hint="Name another place.")
     return old
 
 
 def _kept(target: FileTarget, folder: int, old: os.stat_result | None) -> FileOwner:
     """Mode of the old file, or 0644. Owner: the scripts' user, outside the workspace that of the old file or folder."""
-    mode = 0o644 if old is None else stat.S_IMODE(old.st_mode) & 0o777 | 0o600
+    mode = 0o644
+    if old is not None:
+        mode = stat.S_IMODE(old.st_mode) & 0o777 | 0o600
     if target.uid is not None:
         return FileOwner(mode, target.uid, target.uid)
     if target.in_workspace or os.geteuid() != 0:
@@ -139,7 +146,9 @@ class DeleteFile(WorkTool):
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         wanted = parse_arguments(DeleteFileArguments, args, self.spec.name)
-        return wanted.model_copy(update={"path": spelled(wanted.path, self._work)}).normal()
+        path = spelled(wanted.path, self._work)
+        wanted = wanted.model_copy(update={"path": path})
+        return wanted.normal()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(DeleteFileArguments, args, self.spec.name)
@@ -148,26 +157,22 @@ class DeleteFile(WorkTool):
         try:
             await asyncio.to_thread(_delete, target)
         except FileNotFoundError:
-            raise await asyncio.to_thread(_missing, target) from None
+            missing = await asyncio.to_thread(_missing, target)
+            raise missing from None
         except OSError as error:
-            raise WorkspaceError(
-                f"'{name[:200]}' could not be deleted: {(error.strerror or str(error)).lower()}.",
-                op="delete",
-                code="delete-failed",
-                hint="Leave it, and go on.",
-            ) from error
-        return Outcome(status="ok", content=f"Deleted {name}.", data={"path": name, "paths": [name]})
+            message = f"'{name[:200]}' could not be deleted: {_reason(error)}."
+            raise WorkspaceError(message, op="delete", code="delete-failed", hint="Leave it, and go on.") from error
+        about = {"path": name, "paths": [name]}
+        return Outcome(status="ok", content=f"Deleted {name}.", data=about)
 
 
 def _delete(target: FileTarget) -> None:
     with open_folder(target.root, target.folder) as folder:
-        if stat.S_ISDIR(os.stat(target.file, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise WorkspaceError(
-                f"'{shown(target.name)[:200]}' is a folder, and only files are deleted.",
-                op="delete",
-                code="is-a-folder",
-                hint="Delete its files one by one, or leave it.",
-            )
+        status = os.stat(target.file, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISDIR(status.st_mode):
+            message = f"'{brief(target.name)}' is a folder, and only files are deleted."
+            hint = "Delete its files one by one, or leave it."
+            raise WorkspaceError(message, op="delete", code="is-a-folder", hint=hint)
         os.unlink(target.file, dir_fd=folder)
 
 
@@ -176,13 +181,11 @@ def _missing(target: FileTarget) -> WorkspaceError:
         return not_found(target.name, target.root)
     try:
         with open_folder(target.root, target.folder) as folder:
-            names = sorted(os.listdir(folder))
+            names = [shown(name) for name in sorted(os.listdir(folder))]
     except OSError:
         names = []
-    near = difflib.get_close_matches(target.file, names, n=5, cutoff=0.4) or names[:10]
-    return WorkspaceError(
-        f"There is no file '{shown(target.name)[:200]}'.",
-        op="delete",
-        code="file-not-found",
-        hint=f"There are: {', '.join(map(shown, near))}" if near else "There are no files in that folder.",
-    )
+    message = f"There is no file '{brief(target.name)}'."
+    hint = "There are no files in that folder."
+    if names:
+        hint = f"There are: {near_names(target.file, names)}"
+    return WorkspaceError(message, op="delete", code="file-not-found", hint=hint)

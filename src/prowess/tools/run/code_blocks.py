@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 _SHELL = ("bash", "sh", "shell")
-_PYTHON = ("python", "py", "python3")
+_RUNNABLE = (*_SHELL, "python", "py", "python3")
 _FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<info>.*)")
 _ITEM = re.compile(r"(?P<lead>[ \t]*+(?:[-*+]|\d{1,9}[.)])[ \t]++)(?P<rest>.*)")
 _MOST_INDENT = 3  # a fence with more indent is quoted code
@@ -34,23 +34,22 @@ def find_code_calls(text: str, *, skill: str | None) -> list[dict[str, Any]]:
 def find_code_notes(text: str, *, skill: str | None) -> list[str]:
     """Returns notes about code that was not run, with the reason."""
     notes: list[str] = []
-    blocks = list(_runnable(text))
-    if skill is None and any(block.closed for block in blocks):
-        notes.append(
-            "The code in your answer was not run: code is run for a loaded skill, and none is loaded. Load one first."
-        )
-    notes += [
-        f"The {block.language} block at line {block.line} of your answer has no end, and was not run."
-        for block in blocks
-        if not block.closed
-    ]
+    for block in _runnable(text):
+        if not block.closed:
+            notes.append(f"The {block.language} block at line {block.line} of your answer has no end, and was not run.")
+        elif skill is None and _NO_SKILL not in notes:
+            notes.insert(0, _NO_SKILL)
     return notes
+
+
+_NO_SKILL = "The code in your answer was not run: code is run for a loaded skill, and none is loaded. Load one first."
 
 
 def find_blocks(text: str) -> Iterator[Block]:
     """Yields every fenced block (``` or ~~~, also in lists) as CommonMark does. Fences inside a block are text."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
-    at, column = 0, 0  # `column`: start of the text in the current list item
+    at = 0
+    column = 0  # start of the text in the current list item
     while at < len(lines):
         line = lines[at].expandtabs(4)
         item = _ITEM.fullmatch(line)
@@ -64,7 +63,8 @@ def find_blocks(text: str) -> Iterator[Block]:
         if opened is None:
             continue
         fence, language = opened
-        begins, indent = at, _indent(line)
+        begins = at
+        indent = _indent(line)
         while at < len(lines) and not _closes(lines[at], fence, indent):
             at += 1
         code = "".join(f"{_without(line, indent)}\n" for line in lines[begins:at])
@@ -73,34 +73,48 @@ def find_blocks(text: str) -> Iterator[Block]:
 
 
 def _runnable(text: str) -> Iterator[Block]:
-    return (block for block in find_blocks(text) if block.language in (*_SHELL, *_PYTHON) and block.code.strip())
+    for block in find_blocks(text):
+        if block.language in _RUNNABLE and block.code.strip():
+            yield block
 
 
 def _arguments(block: Block, skill: str) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"skill": skill}
     if block.language in _SHELL:
-        return {"skill": skill, "command": block.code}
-    return {"skill": skill, "command": "python3 -", "stdin": block.code}
+        arguments["command"] = block.code
+    else:
+        arguments["command"] = "python3 -"
+        arguments["stdin"] = block.code
+    return arguments
 
 
 def _opened(line: str, column: int) -> tuple[str, str] | None:
     """Returns (fence, language) if a block begins on this line."""
     found = _FENCE.fullmatch(line)
-    if found is None or len(found["indent"]) - column > _MOST_INDENT:
+    if found is None:
         return None
-    if found["fence"][0] == "`" and "`" in found["info"]:
+    indent, fence, info = found.groups()
+    if len(indent) - column > _MOST_INDENT:
+        return None
+    if fence[0] == "`" and "`" in info:
         return None  # inline code
-    words = found["info"].split()
-    return found["fence"], words[0].lower() if words else ""
+    words = info.split()
+    language = words[0].lower() if words else ""
+    return fence, language
 
 
 def _closes(line: str, fence: str, indent: int) -> bool:
+    """True for a line of at least as many fence characters, and nothing else."""
     text = line.expandtabs(4)
+    if _indent(text) > indent + _MOST_INDENT:
+        return False
     end = text.strip()
-    return len(end) >= len(fence) and set(end) == {fence[0]} and _indent(text) <= indent + _MOST_INDENT
+    return len(end) >= len(fence) and set(end) == {fence[0]}
 
 
 def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))
+    text = line.lstrip(" ")
+    return len(line) - len(text)
 
 
 def _without(line: str, indent: int) -> str:

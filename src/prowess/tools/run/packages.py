@@ -51,6 +51,7 @@ class WantedPackages(NamedTuple):
 
     @property
     def what(self) -> tuple[str, str]:
+        """Key of the request, without the interpreter."""
         return self.skill, self.block.digest
 
 
@@ -59,14 +60,21 @@ def configured_packages(find: Callable[[], Mapping[str, Sequence[str]]]) -> Call
     It calls `find` each time, because trust in a file can be revoked. An invalid package is an error at once."""
 
     def parsed() -> dict[str, tuple[str, ...]]:
+        requirements: dict[str, tuple[str, ...]] = {}
         try:
-            return {name: parse_requirements(each, f"skills.dependencies.{name}") for name, each in find().items()}
+            for pattern, packages in find().items():
+                place = f"skills.dependencies.{pattern}"
+                requirements[pattern] = parse_requirements(packages, place)
         except WorkspaceError as error:
             raise ConfigError(error.message, code="config-dependency", hint=error.hint) from error
+        return requirements
 
     def packages_of(entry: Entry) -> Sequence[str]:
-        found = (packages for pattern, packages in parsed().items() if matches_pattern(pattern, entry))
-        return sorted({package for packages in found for package in packages})
+        found: set[str] = set()
+        for pattern, packages in parsed().items():
+            if matches_pattern(pattern, entry):
+                found.update(packages)
+        return sorted(found)
 
     parsed()
     return packages_of
@@ -80,25 +88,33 @@ def find_packages(
     install: Sequence[str],
 ) -> Packages | None:
     """Collects the packages that a run needs. None if it needs none."""
-    block, configured = block or ScriptBlock(), work.backend.packages(loaded.skill.entry)
-    asked = parse_requirements(install, "install")
-    before = (*environments.find_added(loaded.tree.digest), *work.added.get(loaded.tree.digest, ()))
-    added = tuple(sorted({*before, *asked} - {*configured}))
-    named = tuple(sorted({*configured, *added}))
-    every = {*block.dependencies, *named}
+    digest = loaded.tree.digest
+    block = block or ScriptBlock()
+    configured = set(work.backend.packages(loaded.skill.entry))
+    asked = set(parse_requirements(install, "install"))
+    asked.update(environments.find_added(digest))
+    asked.update(work.added.get(digest, ()))
+    added = asked - configured
+    named = configured | added
+    declared = set(block.dependencies)
+    every = declared | named
     if not every:
         return None
-    by: Literal["configuration", "script", "call"] = "configuration"
-    if not every <= {*configured}:
-        by = "script" if every <= {*configured, *block.dependencies} else "call"
-    declared = bool(block.dependencies)
-    return Packages(replace(block, dependencies=tuple(sorted(every))), by, named, added, declared)
+    by: Literal["configuration", "script", "call"] = "call"
+    if every <= configured:
+        by = "configuration"
+    elif every <= configured | declared:
+        by = "script"
+    block = replace(block, dependencies=tuple(sorted(every)))
+    return Packages(block, by, tuple(sorted(named)), tuple(sorted(added)), bool(declared))
 
 
 async def wanted_for(
     packages: Packages, work: SessionWork, loaded: LoadedSkill, workspace: Workspace
 ) -> WantedPackages:
-    python, elsewhere = workspace.python, None
+    """Adds to the packages the Python that they are for. The Python of a container is asked once."""
+    python = workspace.python
+    elsewhere = None
     if workspace.isolation.kind == "container":
         if python not in work.pythons:
             work.pythons[python] = await find_python(loaded, workspace)
@@ -110,14 +126,18 @@ def find(environments: Environments, wanted: WantedPackages) -> Built | None:
     """Finds packages that are installed and that a person granted to this skill. Asks nobody and works offline. Grants
     of rules or the configuration do not count here: they are decided each time, because they may change."""
     built = _find(environments, wanted)
-    return built if built is not None and environments.is_granted(built, wanted.skill) else None
+    if built is None or not environments.is_granted(built, wanted.skill):
+        return None
+    return built
 
 
 def _find(environments: Environments, wanted: WantedPackages) -> Built | None:
     there = wanted.elsewhere
     if there is None:
         return environments.find(wanted.block, wanted.python)
-    return environments.find_target(wanted.block, version=_version(there), machine=there.machine)
+    block = wanted.block
+    version = _version(there)
+    return environments.find_target(block, version=version, machine=there.machine)
 
 
 async def hold(
@@ -141,37 +161,39 @@ async def hold(
 async def install(environments: Environments, wanted: WantedPackages) -> Built:
     there = wanted.elsewhere
     if there is not None:
-        return await environments.build_target(wanted.block, version=_version(there), machine=there.machine)
+        version = _version(there)
+        return await environments.build_target(wanted.block, version=version, machine=there.machine)
     if not wanted.python:
-        raise WorkspaceError(
-            "There is no Python where scripts run, so nothing can be installed for it.",
-            op="dependencies",
-            code="no-python",
-            hint="See: prowess doctor --workspace",
-        )
+        message = "There is no Python where scripts run, so nothing can be installed for it."
+        hint = "See: prowess doctor --workspace"
+        raise WorkspaceError(message, op="dependencies", code="no-python", hint=hint)
     return await environments.build(wanted.block, wanted.python)
 
 
 async def check_python(block: ScriptBlock, loaded: LoadedSkill, workspace: Workspace) -> None:
     """Checks `requires-python` of a script that declares no packages."""
-    if not block.requires_python:
+    wanted = block.requires_python
+    if not wanted:
         return
+    there = "none"
     python = await find_python(loaded, workspace)
-    if python is None or not python_fits(block.requires_python, python.version):
-        there = "none" if python is None else _version(python)
-        raise WorkspaceError(
-            f"The script needs Python {block.requires_python}, and where it runs there is {there}.",
-            op="dependencies",
-            code="python-too-old",
-            hint="See: prowess doctor --workspace. Another executor may have it.",
-        )
+    if python is not None:
+        if python_fits(wanted, python.version):
+            return
+        there = _version(python)
+    message = f"The script needs Python {wanted}, and where it runs there is {there}."
+    hint = "See: prowess doctor --workspace. Another executor may have it."
+    raise WorkspaceError(message, op="dependencies", code="python-too-old", hint=hint)
 
 
 def environment_of(built: Built, *, declared: bool) -> dict[str, str]:
     """Variables that a run needs to find the packages. A script without its own list keeps its interpreter and that
     interpreter's packages, but these packages come first."""
-    return {} if built.python and declared else {"PYTHONPATH": built.site}
+    if built.python and declared:
+        return {}
+    return {"PYTHONPATH": built.site}
 
 
 def _version(python: Python) -> str:
-    return ".".join(map(str, python.version))
+    numbers = map(str, python.version)
+    return ".".join(numbers)

@@ -34,36 +34,35 @@ async def find_programs(names: Sequence[str], loaded: LoadedSkill, workspace: Wo
     """Returns the names of the programs that exist there."""
     if not names:
         return frozenset()
-    return frozenset((await _ask(loaded, workspace, ["sh", "-c", _LOOK, "sh", *names])).splitlines())
+    said = await _ask(loaded, workspace, ["sh", "-c", _LOOK, "sh", *names])
+    return frozenset(said.splitlines())
 
 
 async def find_python(loaded: LoadedSkill, workspace: Workspace) -> Python | None:
     """Finds the default Python of the workspace. None if there is no Python."""
     if not workspace.python:
         return None
-    said = await _ask(loaded, workspace, [workspace.python, "-I", "-S", "-c", _VERSION])
+    argv = [workspace.python, "-I", "-S", "-c", _VERSION]
+    said = await _ask(loaded, workspace, argv)
     platform, machine, *version = json.loads(said)
     return Python(platform, machine, tuple(version))
 
 
 async def _ask(loaded: LoadedSkill, workspace: Workspace, argv: Sequence[str]) -> str:
+    """Runs a small program beside the skill, and returns its output."""
     run = f"look-{secrets.token_hex(6)}"
-    await workspace.stage(loaded.tree, loaded.folder)
-    program = Program(
-        argv=argv,
-        skill=loaded.folder,
-        run=run,
-        cwd=f"skills/{loaded.folder}",
-        env={**workspace.environment, **environment(workspace.layout, skill=loaded.folder, run=run)},
-        timeout_s=_TIMEOUT_S,
-    )
+    folder = loaded.folder
+    await workspace.stage(loaded.tree, folder)
+    env = dict(workspace.environment)
+    env |= environment(workspace.layout, skill=folder, run=run)
+    cwd = f"skills/{folder}"
+    program = Program(argv=argv, skill=folder, run=run, cwd=cwd, env=env, timeout_s=_TIMEOUT_S)
     said = bytearray()
     ended = await workspace.run(program, said.extend)
     _forget(f"{workspace.layout.root}/runs/{run}")
     if ended.exit_code != 0:
-        raise WorkspaceError(
-            "The place where scripts run could not be looked at.", op="look", code="probe-failed", hint="Try again."
-        )
+        message = "The place where scripts run could not be looked at."
+        raise WorkspaceError(message, op="look", code="probe-failed", hint="Try again.")
     return said.decode("utf-8", "replace")
 
 
@@ -84,27 +83,54 @@ _HINTS = {
 
 
 async def check_present(work: SessionWork, loaded: LoadedSkill, workspace: Workspace, env: Mapping[str, str]) -> None:
-    controls = loaded.skill.entry.controls
-    if not controls.requires or loaded.skill.digest in work.fit:
+    """Raises `requires-missing` if the skill needs what is not there. Remembers skills that have all they need."""
+    skill = loaded.skill
+    controls = skill.entry.controls
+    if not controls.requires or skill.digest in work.fit:
         return
     wanted = dict(controls.requires)
     programs = await find_programs(wanted.get("bins", ()), loaded, workspace)
-    python = await find_python(loaded, workspace) if "python" in wanted or "platforms" in wanted else None
+    version: tuple[int, ...] = ()
+    platform = None
+    if "python" in wanted or "platforms" in wanted:
+        python = await find_python(loaded, workspace)
+        if python is not None:
+            version = python.version
+            platform = python.platform
+
+    def has_variable(name: str) -> bool:
+        return bool(env.get(name))
+
     missing = missing_requirements(
         controls,
         {},
-        lambda name: any(name in (each.skill.name, each.skill.entry.id) for each in work.loaded.values()),
+        _names_in_use(work).__contains__,
         has_program=programs.__contains__,
-        has_variable=lambda name: bool(env.get(name)),
-        python=python.version if python else (),
-        platform=python.platform if python else None,
+        has_variable=has_variable,
+        python=version,
+        platform=platform,
     )
     if missing:
-        hints = [text for item in missing for end, text in _HINTS.items() if item.endswith(end)]
-        raise WorkspaceError(
-            f"The skill '{loaded.skill.name}' needs what is not here: {', '.join(missing)}.",
-            op="preflight",
-            code="requires-missing",
-            hint=f"{'; '.join(dict.fromkeys(hints))}.",
-        )
-    work.fit.add(loaded.skill.digest)
+        raise _requires_missing(skill.name, missing)
+    work.fit.add(skill.digest)
+
+
+def _names_in_use(work: SessionWork) -> set[str]:
+    """Names and ids of the loaded skills."""
+    names: set[str] = set()
+    for each in work.loaded.values():
+        names.add(each.skill.name)
+        names.add(each.skill.entry.id)
+    return names
+
+
+def _requires_missing(name: str, missing: Sequence[str]) -> WorkspaceError:
+    hints: dict[str, None] = {}  # each hint once, in the order of what is missing
+    for item in missing:
+        for end, text in _HINTS.items():
+            if item.endswith(end):
+                hints[text] = None
+    listed = ", ".join(missing)
+    message = f"The skill '{name}' needs what is not here: {listed}."
+    hint = "; ".join(hints)
+    return WorkspaceError(message, op="preflight", code="requires-missing", hint=f"{hint}.")

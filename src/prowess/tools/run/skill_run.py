@@ -32,26 +32,37 @@ class SkillRun(WorkTool):
     spec = ToolSpec(name="skill_run", description=DESCRIPTION, parameters=render_schema(RunArguments))
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_arguments(RunArguments, with_skill(args, self._work), self.spec.name).normal()
+        """Normal form of the arguments. A call without a skill gets the only one in use."""
+        named = with_skill(args, self._work)
+        parsed = parse_arguments(RunArguments, named, self.spec.name)
+        return parsed.normal()
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
-        return await find_needs(self._work, parse_arguments(RunArguments, args, self.spec.name))
+        """A request for the packages of the run, if they are not installed yet."""
+        parsed = parse_arguments(RunArguments, args, self.spec.name)
+        return await find_needs(self._work, parsed)
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
+        work = self._work
         wanted = parse_arguments(RunArguments, args, self.spec.name)
-        desk = await self._work.desk(within)
+        desk = await work.desk(within)
         with ExitStack() as held:
-            job = await plan_job(self._work, wanted, within, desk.workspace, held)
-            self._work.last = result = await run_job(job, desk)
-        self._work.granted.clear()
+            job = await plan_job(work, wanted, within, desk.workspace, held)
+            result = await run_job(job, desk)
+            work.last = result
+        work.granted.clear()
         return render_outcome(result)
 
 
 def with_skill(args: Mapping[str, Any], work: SessionWork) -> Mapping[str, Any]:
     """Adds the skill to a call without one, such as `Bash {command}`, if exactly one skill is in use."""
-    if any(args.get(name) for name in ("skill", *SKILL_NAMES)) or len(work.loaded) != 1:
+    for name in ("skill", *SKILL_NAMES):
+        if args.get(name):
+            return args
+    if len(work.loaded) != 1:
         return args
-    return {**args, "skill": next(iter(work.loaded))}
+    (only,) = work.loaded
+    return {**args, "skill": only}
 
 
 class PlannedRun(NamedTuple):
@@ -69,7 +80,9 @@ def plan_run(work: SessionWork, args: RunArguments, workspace: Workspace) -> Pla
         return planned
     planned = _plan_script_of_command(args, loaded, workspace)
     if planned is None:
-        launch = None if args.script is None else _plan(loaded, args, workspace)
+        launch = None
+        if args.script is not None:
+            launch = _plan(loaded, args, workspace)
         planned = PlannedRun(loaded, args, launch)
     args.keep(planned)
     return planned
@@ -81,16 +94,21 @@ def _plan_script_of_command(args: RunArguments, loaded: LoadedSkill, workspace: 
     if args.command is None or args.cwd is not None or _SHELL.search(args.command):
         return None
     words = args.command.split()
-    if len(words) < 2 or words[0] not in ("python3", "python") or not words[1].endswith(".py"):
+    if len(words) < 2:
         return None
-    script = args.model_copy(update={"command": None, "script": words[1], "args": words[2:]})
+    python, path, *rest = words
+    if python not in ("python3", "python") or not path.endswith(".py"):
+        return None
+    script = args.model_copy(update={"command": None, "script": path, "args": rest})
     try:
-        launch = _plan(loaded, script, workspace, python=words[0])
+        launch = _plan(loaded, script, workspace, python=python)
     except WorkspaceError:
         return None
     if launch.block is None:
         return None
-    return PlannedRun(loaded, script, launch if workspace.python else _plan(loaded, script, workspace))
+    if not workspace.python:
+        launch = _plan(loaded, script, workspace)
+    return PlannedRun(loaded, script, launch)
 
 
 _SHELL = re.compile(r"[^\w\s./:=,@%+-]")
@@ -98,25 +116,29 @@ _SHELL = re.compile(r"[^\w\s./:=,@%+-]")
 
 async def find_needs(work: SessionWork, args: RunArguments) -> Sequence[CapabilityRequest]:
     """Returns a request for installing packages that were not installed for this skill before."""
-    if work.backend.environments is None:
+    environments = work.backend.environments
+    if environments is None:
         work.get(args.skill)
         return ()
     workspace, _ = await work.workspace()
     loaded, args, launch = plan_run(work, args, workspace)
     block = launch.block if launch else None
-    packages = installed.find_packages(work.backend.environments, work, loaded, block, args.install)
+    packages = installed.find_packages(environments, work, loaded, block, args.install)
     if packages is None:
         return ()
     wanted = await installed.wanted_for(packages, work, loaded, workspace)
-    if installed.find(work.backend.environments, wanted) is not None:
+    if installed.find(environments, wanted) is not None:
         work.to_install.discard(wanted.what)
         return ()
     work.to_install.add(wanted.what)
     given: dict[str, Any] = {"skill": args.skill}
     if launch is not None:
         given["script"] = launch.script
-    given |= {"dependencies": list(wanted.block.dependencies), "digest": wanted.block.digest, "by": packages.by}
-    return [CapabilityRequest(capability="install_dependencies", args=given)]
+    given["dependencies"] = list(wanted.block.dependencies)
+    given["digest"] = wanted.block.digest
+    given["by"] = packages.by
+    request = CapabilityRequest(capability="install_dependencies", args=given)
+    return [request]
 
 
 async def plan_job(
@@ -138,20 +160,29 @@ async def plan_job(
         launch = _judged(launch, args, judged)
     by_person = "install_dependencies" in within.granted
     started = await _equip(work, loaded, args, launch, workspace, held, by_person=by_person)
-    argv = ("bash", "-c", args.command or "") if judged is None else tuple(map(str, judged))
     if launch is not None:
-        argv = launch.seen_from(workspace.layout.seen(f"skills/{loaded.folder}"), python=started.python)
+        root = workspace.layout.seen(f"skills/{loaded.folder}")
+        argv = launch.seen_from(root, python=started.python)
+    elif judged is not None:
+        argv = tuple(map(str, judged))
+    else:
+        argv = ("bash", "-c", args.command or "")
+    env = {**started.env, **within.env}
+    stdin = None
+    if args.stdin is not None:
+        stdin = args.stdin.encode("utf-8", "surrogateescape")
+    inputs = [each.value for each in args.inputs]
     return Job(
         skill=loaded.skill.name,
         folder=loaded.folder,
         tree=loaded.tree,
         argv=argv,
         cwd=args.cwd,
-        env={**started.env, **within.env},
+        env=env,
         system_path_only=judged is not None,
-        stdin=None if args.stdin is None else args.stdin.encode("utf-8", "surrogateescape"),
+        stdin=stdin,
         timeout_s=args.timeout or timeout_s,
-        inputs=[each.value for each in args.inputs],
+        inputs=inputs,
         granted=tuple(work.granted),
         wanted=_wanted(args),
         packages=started.packages,
@@ -184,60 +215,81 @@ async def _equip(
 ) -> Equipment:
     """Prepares the packages of a run. A script that declares packages gets its own environment. Any other run sees the
     packages that are named for its skill before those of its interpreter."""
-    block, env, notes = (launch.block, launch.env, launch.notes) if launch else (None, {}, ())
-    if work.backend.environments is None:
-        return Equipment(env, notes=notes)
-    packages = installed.find_packages(work.backend.environments, work, loaded, block, args.install)
+    environments = work.backend.environments
+    digest = loaded.tree.digest
+    block = None
+    env: dict[str, str] = {}
+    notes: list[str] = []
+    if launch is not None:
+        block = launch.block
+        env |= launch.env
+        notes += launch.notes
+    if environments is None:
+        return Equipment(env, notes=tuple(notes))
+    packages = installed.find_packages(environments, work, loaded, block, args.install)
     if block is not None and not block.dependencies:
         await installed.check_python(block, loaded, workspace)
     if packages is None:
-        failed = work.not_installed.get(loaded.tree.digest)
-        return Equipment(
-            env, notes=(*notes, f"An installation for this skill failed before: {failed}") if failed else notes
-        )
+        failed = work.not_installed.get(digest)
+        if failed:
+            notes.append(f"An installation for this skill failed before: {failed}")
+        return Equipment(env, notes=tuple(notes))
     wanted = await installed.wanted_for(packages, work, loaded, workspace)
     granted = wanted.what in work.to_install
     try:
-        built = await installed.hold(work.backend.environments, wanted, held, granted=granted, by_person=by_person)
+        built = await installed.hold(environments, wanted, held, granted=granted, by_person=by_person)
     except WorkspaceError as error:
-        work.not_installed[loaded.tree.digest] = f"{', '.join(wanted.block.dependencies)}. {error.hint or ''}"[:500]
+        listed = ", ".join(wanted.block.dependencies)
+        why = f"{listed}. {error.hint or ''}"
+        work.not_installed[digest] = why[:500]
         raise
-    work.not_installed.pop(loaded.tree.digest, None)
+    work.not_installed.pop(digest, None)
     if packages.added:
-        work.added[loaded.tree.digest] = packages.added
-    env = {**env, **installed.environment_of(built, declared=packages.declared)}
+        work.added[digest] = packages.added
+    env |= installed.environment_of(built, declared=packages.declared)
     python = built.python if packages.declared else ""
-    notes = (*notes, *([built.note] if built.note else []))
-    return Equipment(env, python, built.path, packages.named, built.resolved, notes)
+    if built.note:
+        notes.append(built.note)
+    return Equipment(env, python, built.path, packages.named, built.resolved, tuple(notes))
 
 
 def _judged(launch: Launch, args: RunArguments, judged: Sequence[str] | None) -> Launch:
     """Uses the interpreter that policy allowed for the script, if the decision names one."""
-    if judged is None or len(judged) <= len(args.args) + 1:
+    if judged is None:
         return launch
-    return replace(launch, way=tuple(judged[: len(judged) - len(args.args) - 1]))
+    before_script = len(judged) - len(args.args) - 1
+    if before_script <= 0:
+        return launch
+    way = tuple(judged[:before_script])
+    return replace(launch, way=way)
 
 
 def _plan(loaded: LoadedSkill, args: RunArguments, workspace: Workspace, *, python: str = "") -> Launch:
     """Plans the launch of a script. `python` is used where the workspace has none."""
+    folder = loaded.tree.path
+    name = loaded.skill.name
+    script = args.script or ""
     python = workspace.python or python
-    return plan_script(loaded.tree.path, args.script or "", args.args, python=python, skill=loaded.skill.name)
+    return plan_script(folder, script, args.args, python=python, skill=name)
 
 
 def render_outcome(result: JobResult) -> Outcome:
     """Renders the result. For a failed command, too, the model sees its output and exit code."""
     data = render_result(result)
-    content = json.dumps({key: value for key, value in data.items() if value not in (None, [], {})}, ensure_ascii=False)
+    shown = {key: value for key, value in data.items() if value not in (None, [], {})}
+    content = json.dumps(shown, ensure_ascii=False)
     if result.ok:
         return Outcome(status="ok", content=content, data=data)
     if result.missing is not None:
+        failure = "missing-dependency"
         hint = str(result.missing.get("hint") or "")
-        return Outcome(status="failed", content=content, code="missing-dependency", hint=hint, data=data)
-    if result.timed_out:
+    elif result.timed_out:
+        failure = "timeout"
         hint = "Give it more time with `timeout`, or less to do."
-        return Outcome(status="failed", content=content, code="timeout", hint=hint, data=data)
-    hint = "Read stderr, and mend the call or its inputs."
-    return Outcome(status="failed", content=content, code="command-failed", hint=hint, data=data)
+    else:
+        failure = "command-failed"
+        hint = "Read stderr, and mend the call or its inputs."
+    return Outcome(status="failed", content=content, code=failure, hint=hint, data=data)
 
 
 def render_result(result: JobResult) -> dict[str, Any]:
@@ -250,17 +302,20 @@ def render_result(result: JobResult) -> dict[str, Any]:
         "timed_out": result.timed_out,
         "duration_ms": result.duration_ms,
         "truncated": result.truncated,
-        "primary_output": _render_file(primary) if primary else None,
-        "output_files": [_render_file(file) for file in result.files],
-        "artifact_files": [{"name": saved.name, "version": saved.version} for saved in result.saved],
-        "staged_inputs": [_render_staged(staged) for staged in result.staged],
-        "warnings": list(result.warnings),
-        "isolation": result.isolation,
-        "run": result.run,
+        "primary_output": None,
     }
+    if primary is not None:
+        document["primary_output"] = _render_file(primary)
+    document["output_files"] = [_render_file(file) for file in result.files]
+    document["artifact_files"] = [{"name": saved.name, "version": saved.version} for saved in result.saved]
+    document["staged_inputs"] = [_render_staged(staged) for staged in result.staged]
+    document["warnings"] = list(result.warnings)
+    document["isolation"] = result.isolation
+    document["run"] = result.run
     if result.signal is not None:
         document["signal"] = result.signal
-    document |= {f"{stream}_ref": ref for stream, ref in result.refs.items()}
+    for stream, ref in result.refs.items():
+        document[f"{stream}_ref"] = ref
     if result.left_out:
         document["left_out"] = list(result.left_out)
     if result.missing is not None:
@@ -271,14 +326,12 @@ def render_result(result: JobResult) -> dict[str, Any]:
 
 
 def _render_file(file: OutputFile) -> dict[str, Any]:
-    rendered = {
-        "name": file.name,
-        "ref": file.ref,
-        "mime_type": file.mime_type,
-        "size_bytes": file.size_bytes,
-        "truncated": file.truncated,
-    }
-    return rendered if file.content is None else {**rendered, "content": file.content}
+    rendered: dict[str, Any] = {"name": file.name, "ref": file.ref, "mime_type": file.mime_type}
+    rendered["size_bytes"] = file.size_bytes
+    rendered["truncated"] = file.truncated
+    if file.content is not None:
+        rendered["content"] = file.content
+    return rendered
 
 
 def _render_staged(staged: Staged) -> dict[str, Any]:
@@ -294,15 +347,14 @@ def _render_staged(staged: Staged) -> dict[str, Any]:
 def _wanted(args: RunArguments) -> WantedOutputs:
     """Wanted outputs. `output_files` wins over `outputs`, as in the source documents."""
     inline = not args.omit_inline_content
-    if args.output_files or args.outputs is None:
-        return WantedOutputs(
-            patterns=tuple(args.output_files), inline=inline, save=args.save_as_artifacts, prefix=args.artifact_prefix
-        )
+    save = args.save_as_artifacts
+    prefix = args.artifact_prefix
     outputs = args.outputs
-    return WantedOutputs(
-        patterns=tuple(outputs.globs),
-        inline=outputs.inline and inline,
-        save=outputs.save or args.save_as_artifacts,
-        prefix=outputs.name_template or args.artifact_prefix,
-        limits=outputs.limits,
-    )
+    if args.output_files or outputs is None:
+        patterns = tuple(args.output_files)
+        return WantedOutputs(patterns=patterns, inline=inline, save=save, prefix=prefix)
+    patterns = tuple(outputs.globs)
+    inline = outputs.inline and inline
+    save = outputs.save or save
+    prefix = outputs.name_template or prefix
+    return WantedOutputs(patterns=patterns, inline=inline, save=save, prefix=prefix, limits=outputs.limits)

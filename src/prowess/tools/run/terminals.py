@@ -36,6 +36,7 @@ MAX_LINE = 8_192
 MAX_CHARACTERS = 4 << 20
 SETTLED_S = 0.075
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+_NUMBER = re.compile(r"(?:enter|choose|select) (?:a|the) number")
 _NUMBERED = re.compile(r"\s*(?:\[?\d+[.)\]]|\d+\s*[-:])\s*\S")
 
 
@@ -52,15 +53,22 @@ class LastLines:
 
     def feed(self, data: bytes) -> None:
         text, self._pending = _decoded(self._pending + data)
-        *whole, self._open = (self._open + text).replace("\r\n", "\n").split("\n")
-        for line in map(_plain, whole):
-            self._lines.append(line)
-            self._size += len(line)
-            while len(self._lines) > MAX_LINES or self._size > MAX_CHARACTERS:
-                self._size -= len(self._lines.popleft())
-                self._first += 1
-        self._open = self._open[-MAX_LINE:]
+        text = self._open + text
+        text = text.replace("\r\n", "\n")
+        *whole, unfinished = text.split("\n")
+        for line in whole:
+            self._append(_plain(line))
+        self._open = unfinished[-MAX_LINE:]
         self.news.set()
+
+    def _append(self, line: str) -> None:
+        """Keeps a line, and drops the oldest lines if there are too many."""
+        self._lines.append(line)
+        self._size += len(line)
+        while len(self._lines) > MAX_LINES or self._size > MAX_CHARACTERS:
+            oldest = self._lines.popleft()
+            self._size -= len(oldest)
+            self._first += 1
 
     @property
     def next(self) -> int:
@@ -69,12 +77,20 @@ class LastLines:
 
     def since(self, number: int, most: int) -> tuple[int, str]:
         """Returns at most the last `most` lines from line `number` on, with the number of the first of them."""
-        start = max(number, self._first, self.next - most)
-        kept = [self._lines[at - self._first] for at in range(start, self.next)]
-        return start, "\n".join([*kept, _plain(self._open)]) if self._open or kept else ""
+        first = self._first
+        end = self.next
+        start = max(number, first, end - most)
+        lines = [self._lines[at - first] for at in range(start, end)]
+        if self._open or lines:
+            unfinished = _plain(self._open)
+            lines.append(unfinished)
+        return start, "\n".join(lines)
 
     def tail(self) -> list[str]:
-        return [line for line in (*list(self._lines)[-10:], _plain(self._open)) if line.strip()]
+        """The last lines that are not blank."""
+        last = list(self._lines)[-10:]
+        last.append(_plain(self._open))
+        return [line for line in last if line.strip()]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,16 +120,13 @@ class Programs:
         self._starting = 0
 
     async def start(self, prepared: Prepared, desk: JobContext, skill: str) -> TerminalProcess:
-        running = [each for each in self._programs.values() if each.session.ended is None]
-        if len(running) + self._starting >= MOST_RUNNING:
-            raise WorkspaceError(
-                f"{MOST_RUNNING} programs are running already.",
-                op="start",
-                code="too-many-sessions",
-                hint=f"End one with skill_kill_session: {', '.join(each.id for each in running)}",
-            )
+        self._check_number()
         lines = LastLines()
-        printed = Printed(desk.place, prepared.program.run, desk.redaction, on_output=lambda _, data: lines.feed(data))
+
+        def keep_lines(stream: str, data: bytes) -> None:
+            lines.feed(data)
+
+        printed = Printed(desk.place, prepared.program.run, desk.redaction, on_output=keep_lines)
         self._starting += 1
         try:
             session = await desk.workspace.open_session(prepared.program, printed.stdout.feed)
@@ -122,19 +135,23 @@ class Programs:
             raise
         finally:
             self._starting -= 1
+        id = f"session-{secrets.token_hex(4)}"
         started = TerminalProcess(
-            id=f"session-{secrets.token_hex(4)}",
-            skill=skill,
-            session=session,
-            prepared=prepared,
-            desk=desk,
-            printed=printed,
-            lines=lines,
+            id=id, skill=skill, session=session, prepared=prepared, desk=desk, printed=printed, lines=lines
         )
-        self._programs[started.id] = started
+        self._programs[id] = started
         started.watching = asyncio.ensure_future(self._watch(started))
         self._forget()
         return started
+
+    def _check_number(self) -> None:
+        running = [id for id, each in self._programs.items() if each.session.ended is None]
+        if len(running) + self._starting < MOST_RUNNING:
+            return
+        listed = ", ".join(running)
+        message = f"{MOST_RUNNING} programs are running already."
+        hint = f"End one with skill_kill_session: {listed}"
+        raise WorkspaceError(message, op="start", code="too-many-sessions", hint=hint)
 
     async def write(self, running: TerminalProcess, data: bytes, *, wait_s: float, eof: bool = False) -> None:
         """Writes to its input, in the order of the calls. Waits at most `wait_s` if the program does not read."""
@@ -151,14 +168,13 @@ class Programs:
         await asyncio.wait((running.writing,), timeout=max(wait_s, SETTLED_S))
 
     def get(self, id: str) -> TerminalProcess:
-        if id not in self._programs:
-            raise WorkspaceError(
-                f"There is no session '{id[:100]}'.",
-                op="session",
-                code="session-not-found",
-                hint=f"There are: {', '.join(self._programs) or 'none'}. Start one with skill_exec.",
-            )
-        return self._programs[id]
+        found = self._programs.get(id)
+        if found is None:
+            there = ", ".join(self._programs) or "none"
+            message = f"There is no session '{id[:100]}'."
+            hint = f"There are: {there}. Start one with skill_exec."
+            raise WorkspaceError(message, op="session", code="session-not-found", hint=hint)
+        return found
 
     async def look(self, running: TerminalProcess, *, wait_s: float, most_lines: int) -> dict[str, Any]:
         """Waits until the program is quiet, and returns its new output; after its end also the result."""
@@ -167,25 +183,28 @@ class Programs:
             await self._finish(running)
         else:
             running.printed.stdout.flush()
-        start, output = running.lines.since(running.seen, most_lines)
-        running.lines.news.clear()
-        document: dict[str, Any] = {
-            "status": "running" if running.result is None else "exited",
-            "session_id": running.id,
-            "output": output,
-            "offset": start,
-            "next_offset": running.lines.next,
-        }
-        warnings = [f"Lines {running.seen} to {start - 1} are not shown here."] if start > running.seen else []
+        lines = running.lines
+        result = running.result
+        start, output = lines.since(running.seen, most_lines)
+        lines.news.clear()
+        document: dict[str, Any] = {"status": "running" if result is None else "exited"}
+        document["session_id"] = running.id
+        document["output"] = output
+        document["offset"] = start
+        document["next_offset"] = lines.next
+        warnings: list[str] = []
+        if start > running.seen:
+            warnings.append(f"Lines {running.seen} to {start - 1} are not shown here.")
         if running.writing is not None and not running.writing.done():
             warnings.append("It has not taken all of its input yet.")
         if warnings:
             document["warnings"] = warnings
-        running.seen = running.lines.next
-        if running.result is None:
-            document["interaction"] = guess_interaction(running.lines.tail())
+        running.seen = lines.next
+        if result is None:
+            document["interaction"] = guess_interaction(lines.tail())
         else:
-            document |= {"exit_code": running.result.exit_code, "result": render_result(running.result)}
+            document["exit_code"] = result.exit_code
+            document["result"] = render_result(result)
         return document
 
     async def kill(self, running: TerminalProcess) -> dict[str, Any]:
@@ -210,8 +229,10 @@ class Programs:
 
     async def _watch(self, running: TerminalProcess) -> None:
         """Ends the program if it writes too much to disk, and makes its result after the end, also if nobody polls."""
-        desk, run = running.desk, running.prepared.program.run
-        quota = asyncio.ensure_future(watch_disk(desk.workspace.layout, run, desk.disk_bytes))
+        desk = running.desk
+        run = running.prepared.program.run
+        layout = desk.workspace.layout
+        quota = asyncio.ensure_future(watch_disk(layout, run, desk.disk_bytes))
         ended = asyncio.ensure_future(running.session.wait())
         try:
             await asyncio.wait((quota, ended), return_when=asyncio.FIRST_COMPLETED)
@@ -234,31 +255,40 @@ class Programs:
                 await running.session.aclose()
 
     def _forget(self) -> None:
+        """Drops the oldest programs that have a result, if more are kept than `MOST_KEPT`."""
         ended = [id for id, each in self._programs.items() if each.result is not None]
-        for id in ended[: max(0, len(self._programs) - MOST_KEPT)]:
+        too_many = max(0, len(self._programs) - MOST_KEPT)
+        for id in ended[:too_many]:
             del self._programs[id]
 
 
 def guess_interaction(tail: list[str]) -> dict[str, Any]:
     """Guesses from the last lines if the program waits for input."""
-    last = tail[-1].strip().lower() if tail else ""
-    choices = sum(1 for line in tail if _NUMBERED.match(line))
-    if any(f"{verb} a number" in last or f"{verb} the number" in last for verb in ("enter", "choose", "select")):
-        return {
-            "needs_input": True,
-            "kind": "selection",
-            "hint": "Send the number with skill_write_stdin, submit true.",
-        }
-    asks = last.endswith((":", "?", ">", "$", "#")) or "press enter" in last or "type your" in last
-    if asks and choices >= 2:
-        return {
-            "needs_input": True,
-            "kind": "selection",
-            "hint": "Send the number with skill_write_stdin, submit true.",
-        }
-    if asks:
-        return {"needs_input": True, "kind": "prompt", "hint": "Answer with skill_write_stdin, submit true."}
-    return {"needs_input": False}
+    if not tail:
+        return {"needs_input": False}
+    last = tail[-1].strip().lower()
+    if _NUMBER.search(last):
+        return dict(_SELECTION)
+    if not _asks(last):
+        return {"needs_input": False}
+    choices = [line for line in tail if _NUMBERED.match(line)]
+    if len(choices) >= 2:
+        return dict(_SELECTION)
+    return dict(_PROMPT)
+
+
+_SELECTION = {
+    "needs_input": True,
+    "kind": "selection",
+    "hint": "Send the number with skill_write_stdin, submit true.",
+}
+_PROMPT = {"needs_input": True, "kind": "prompt", "hint": "Answer with skill_write_stdin, submit true."}
+
+
+def _asks(last: str) -> bool:
+    if last.endswith((":", "?", ">", "$", "#")):
+        return True
+    return "press enter" in last or "type your" in last
 
 
 async def _settled(running: TerminalProcess, wait_s: float) -> None:
@@ -270,8 +300,12 @@ async def _settled(running: TerminalProcess, wait_s: float) -> None:
     news = asyncio.ensure_future(running.lines.news.wait())
     try:
         quiet_s = wait_s
-        while (left := until - loop.time()) > 0 and not ended.done():
-            await asyncio.wait((news, ended), timeout=min(left, quiet_s), return_when=asyncio.FIRST_COMPLETED)
+        while not ended.done():
+            left = until - loop.time()
+            if left <= 0:
+                return
+            timeout = min(left, quiet_s)
+            await asyncio.wait((news, ended), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if news.done():
                 quiet_s = SETTLED_S
                 running.lines.news.clear()
@@ -286,19 +320,25 @@ async def _settled(running: TerminalProcess, wait_s: float) -> None:
 def _decoded(data: bytes) -> tuple[str, bytes]:
     """Decodes UTF-8. Returns the text, and the bytes of an incomplete last character."""
     for cut in range(min(4, len(data) + 1)):
+        end = len(data) - cut
         try:
-            return data[: len(data) - cut].decode(), data[len(data) - cut :] if cut else b""
+            text = data[:end].decode()
         except UnicodeDecodeError as error:
-            if error.end < len(data) - cut or error.reason != "unexpected end of data":
+            if error.end < end or error.reason != "unexpected end of data":
                 break
+        else:
+            return text, data[end:]
     return data.decode("utf-8", "replace"), b""
 
 
 def _plain(line: str) -> str:
     """Removes escape sequences and control characters, because models and terminals read this. Text that a progress bar
     wrote over is removed, as on a screen."""
-    line = _ESCAPES.sub("", line).rstrip("\r").rpartition("\r")[2]
-    return "".join(char for char in line if char >= " " or char == "\t")[:MAX_LINE]
+    line = _ESCAPES.sub("", line)
+    line = line.rstrip("\r")
+    _, _, shown = line.rpartition("\r")
+    printable = [char for char in shown if char >= " " or char == "\t"]
+    return "".join(printable[:MAX_LINE])
 
 
 SESSION_S = 3600.0
@@ -316,28 +356,41 @@ class SkillExec(WorkTool):
         self._programs = programs
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_arguments(ExecArguments, with_skill(args, self._work), self.spec.name).normal()
+        """Normal form of the arguments. A call without a skill gets the only one in use."""
+        named = with_skill(args, self._work)
+        parsed = parse_arguments(ExecArguments, named, self.spec.name)
+        return parsed.normal()
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
-        return await find_needs(self._work, parse_arguments(ExecArguments, args, self.spec.name))
+        """A request for the packages of the program, if they are not installed yet."""
+        parsed = parse_arguments(ExecArguments, args, self.spec.name)
+        return await find_needs(self._work, parsed)
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(ExecArguments, args, self.spec.name)
-        desk = await self._work.desk(within)
-        with ExitStack() as held:
-            job = await plan_job(self._work, wanted, within, desk.workspace, held, timeout_s=SESSION_S)
-            prepared = await prepare(dataclasses.replace(job, tty=wanted.tty), desk)
-            self._work.granted.clear()
-            running = await self._programs.start(prepared, desk, self._work.get(wanted.skill).skill.entry.id)
-            running.held = held.pop_all()  # released when the program has ended
+        running = await self._start(wanted, within)
         wait_s = wanted.yield_ms / 1000
         try:
             if wanted.stdin is not None:
                 await self._programs.write(running, wanted.stdin.encode(), wait_s=wait_s)
-            return _outcome(await self._programs.look(running, wait_s=wait_s, most_lines=wanted.poll_lines))
+            seen = await self._programs.look(running, wait_s=wait_s, most_lines=wanted.poll_lines)
         except asyncio.CancelledError:  # the caller never gets its id, so nobody could end it
             await self._programs.kill(running)
             raise
+        return _outcome(seen)
+
+    async def _start(self, wanted: ExecArguments, within: CallGrant) -> TerminalProcess:
+        work = self._work
+        desk = await work.desk(within)
+        with ExitStack() as held:
+            job = await plan_job(work, wanted, within, desk.workspace, held, timeout_s=SESSION_S)
+            job = dataclasses.replace(job, tty=wanted.tty)
+            prepared = await prepare(job, desk)
+            work.granted.clear()
+            loaded = work.get(wanted.skill)
+            running = await self._programs.start(prepared, desk, loaded.skill.entry.id)
+            running.held = held.pop_all()  # released when the program has ended
+        return running
 
 
 class _OnSession(PlainTool):
@@ -357,12 +410,16 @@ class SkillWriteStdin(_OnSession):
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(WriteArguments, args, self.spec.name)
-        running = self._programs.get(wanted.session_id)
-        text = wanted.chars + ("\n" if wanted.submit else "")
+        programs = self._programs
+        running = programs.get(wanted.session_id)
+        text = wanted.chars
+        if wanted.submit:
+            text += "\n"
         wait_s = wanted.yield_ms / 1000
         if (text or wanted.eof) and running.session.ended is None:
-            await self._programs.write(running, text.encode(), wait_s=wait_s, eof=wanted.eof)
-        return _outcome(await self._programs.look(running, wait_s=wait_s, most_lines=wanted.poll_lines))
+            await programs.write(running, text.encode(), wait_s=wait_s, eof=wanted.eof)
+        seen = await programs.look(running, wait_s=wait_s, most_lines=wanted.poll_lines)
+        return _outcome(seen)
 
 
 class SkillPollSession(_OnSession):
@@ -378,7 +435,8 @@ class SkillPollSession(_OnSession):
         wanted = parse_arguments(PollArguments, args, self.spec.name)
         running = self._programs.get(wanted.session_id)
         wait_s = wanted.yield_ms / 1000
-        return _outcome(await self._programs.look(running, wait_s=wait_s, most_lines=wanted.poll_lines))
+        seen = await self._programs.look(running, wait_s=wait_s, most_lines=wanted.poll_lines)
+        return _outcome(seen)
 
 
 class SkillKillSession(_OnSession):
@@ -391,8 +449,11 @@ class SkillKillSession(_OnSession):
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(SessionArguments, args, self.spec.name)
-        return _outcome(await self._programs.kill(self._programs.get(wanted.session_id)))
+        running = self._programs.get(wanted.session_id)
+        killed = await self._programs.kill(running)
+        return _outcome(killed)
 
 
 def _outcome(data: dict[str, Any]) -> Outcome:
-    return Outcome(status="ok", content=json.dumps(data, ensure_ascii=False), data=data)
+    content = json.dumps(data, ensure_ascii=False)
+    return Outcome(status="ok", content=content, data=data)

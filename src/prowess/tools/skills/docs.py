@@ -16,7 +16,7 @@ from prowess.skills.render import neutralise
 from prowess.tools.arguments import SelectArguments, SkillArguments, advertise
 from prowess.tools.schema import parse_arguments
 from prowess.tools.session_work import LoadedSkill
-from prowess.tools.skills.loaded import ShelfTool, describe, shown_name, shown_names
+from prowess.tools.skills.loaded import ShelfTool, describe, docs_text, shown_name, shown_names
 from prowess.tools.skills.state import ALL
 
 MAX_LISTED = 500
@@ -32,17 +32,21 @@ class SkillListDocs(ShelfTool):
     )
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
-        ref = parse_arguments(SkillArguments, args, self.spec.name).skill
-        loaded = self._shelf.find_loaded(ref)
-        skill = self._shelf.library.look(ref, within.trigger) if loaded is None else loaded.skill
+        wanted = parse_arguments(SkillArguments, args, self.spec.name)
+        shelf = self._shelf
+        loaded = shelf.find_loaded(wanted.skill)
+        skill = shelf.look(wanted.skill, loaded, within)
         if skill is None:
-            return await self._shelf.load_first({"skill": ref}, within)  # its outcome says why the skill cannot be read
-        docs = skill.docs
-        content = neutralise(json.dumps(docs[:MAX_LISTED], ensure_ascii=False))
+            return await shelf.load_first({"skill": wanted.skill}, within)  # its outcome says why it cannot be read
+        docs = list(skill.docs)
+        listed = json.dumps(docs[:MAX_LISTED], ensure_ascii=False)
+        content = neutralise(listed)
         if len(docs) > MAX_LISTED:
             content += f"\nand {len(docs) - MAX_LISTED} more: select them by a pattern, such as references/*.md"
-        selected = [] if loaded is None else self._shelf.selected(loaded)
-        return Outcome(status="ok", content=content, data={**describe(skill), "docs": list(docs), "selected": selected})
+        data = describe(skill)
+        data["docs"] = docs
+        data["selected"] = [] if loaded is None else shelf.selected(loaded)
+        return Outcome(status="ok", content=content, data=data)
 
 
 class SkillSelectDocs(ShelfTool):
@@ -57,40 +61,44 @@ class SkillSelectDocs(ShelfTool):
         wanted = parse_arguments(SelectArguments, args, self.spec.name)
         shelf = self._shelf
         loaded = shelf.find_loaded(wanted.skill)
-        skill = shelf.library.look(wanted.skill, within.trigger) if loaded is None else loaded.skill
+        skill = shelf.look(wanted.skill, loaded, within)
+        clears = wanted.mode == "clear"
         all_docs = wanted.include_all_docs or ALL in wanted.docs
-        if skill is not None and wanted.mode != "clear" and not all_docs and not wanted.docs:
-            real = f"Its docs: {shown_names(skill.docs)}." if skill.docs else "It has no docs."
+        if skill is not None and not clears and not all_docs and not wanted.docs:
             asked = f"Say which docs of {shown_name(skill.name)} as `docs`, or include_all_docs, or mode clear."
-            raise ToolRetry(f"{asked} {real}")
-        if loaded is None:
-            if skill is not None and wanted.mode == "clear":
-                content = f"{shown_name(skill.name)} is not loaded: none of its docs is selected."
-                return Outcome(status="ok", content=content, data={**describe(skill), "docs": []})
-            return await shelf.load_first(
-                {"skill": wanted.skill, "docs": wanted.docs, "include_all_docs": all_docs}, within
-            )
-        return self._select(loaded, wanted, all_docs=all_docs)
+            raise ToolRetry(f"{asked} {docs_text(skill)}")
+        if loaded is not None:
+            return self._select(loaded, wanted, all_docs=all_docs)
+        if skill is not None and clears:
+            content = f"{shown_name(skill.name)} is not loaded: none of its docs is selected."
+            return Outcome(status="ok", content=content, data={**describe(skill), "docs": []})
+        load = {"skill": wanted.skill, "docs": wanted.docs, "include_all_docs": all_docs}
+        return await shelf.load_first(load, within)
 
     def _select(self, loaded: LoadedSkill, wanted: SelectArguments, *, all_docs: bool) -> Outcome:
         shelf = self._shelf
-        name, before = shown_name(loaded.skill.name), shelf.selected(loaded)
-        added = shelf.choose(loaded, (doc for doc in wanted.docs if doc != ALL))
+        skill = loaded.skill
+        before = shelf.selected(loaded)
+        named = [doc for doc in wanted.docs if doc != ALL]
+        docs = shelf.choose(loaded, named)
         if wanted.mode == "add":
             all_docs = all_docs or shelf.is_all(loaded)
-            added = list(dict.fromkeys([*before, *added]))
-        docs = list(loaded.skill.docs) if all_docs else added
+            docs = list(dict.fromkeys([*before, *docs]))
+        if all_docs:
+            docs = list(skill.docs)
         show = shelf.unseen(loaded, docs)
-        data: dict[str, Any] = {**describe(loaded.skill), "show": show, "docs": docs}
-        content = f"selected docs of {name}: {shown_names(docs) or 'none'}"
-        if above := [doc for doc in docs if doc not in show]:
-            data |= {"above": above, "stub": content}
+        above = [doc for doc in docs if doc not in show]
+        gone = [doc for doc in before if doc not in docs]
+        content = f"selected docs of {shown_name(skill.name)}: {shown_names(docs) or 'none'}"
+        data = describe(skill)
+        data["show"] = show
+        data["docs"] = docs
+        if above:
+            data["above"] = above
+            data["stub"] = content
             content += f"; already above: {shown_names(above)}"
-        if gone := [doc for doc in before if doc not in docs]:
+        if gone:
             content += f"; no longer selected: {shown_names(gone)}"
-        return Outcome(
-            status="ok",
-            content=content,
-            data={**data, "no_longer_selected": gone},
-            state_delta=shelf.delta_docs(loaded, docs, all=all_docs),
-        )
+        data["no_longer_selected"] = gone
+        delta = shelf.delta_docs(loaded, docs, all=all_docs)
+        return Outcome(status="ok", content=content, data=data, state_delta=delta)

@@ -21,7 +21,7 @@ from prowess.skills.skill import Entry
 from prowess.tools.arguments import LoadArguments, SkillArguments, advertise
 from prowess.tools.schema import parse_arguments
 from prowess.tools.session_work import LoadedSkill
-from prowess.tools.skills.loaded import LoadedSkills, ShelfTool, body_ref, describe, shown_name, shown_names
+from prowess.tools.skills.loaded import LoadedSkills, ShelfTool, body_ref, describe, docs_text, shown_name, shown_names
 from prowess.tools.skills.state import ALL
 
 
@@ -53,25 +53,33 @@ class SkillLoad(ShelfTool):
 
     async def _load(self, wanted: LoadArguments, within: CallGrant) -> Outcome | Spawn:
         shelf = self._shelf
+        library = shelf.library
         try:
-            entry = shelf.library.find(wanted.skill, wanted.source)
-            if entry.controls.run_mode == "subagent" and within.can_spawn and self._may_have(entry, within):
+            entry = library.find(wanted.skill, wanted.source)
+            if self._is_for_child(entry, within):
                 return Spawn(skill=entry.id, request=wanted.arguments or "")
-            if within.trigger == "model" and (refused := self._too_many(entry)):
-                return refused
-            known, used = dict(shelf.work.known), set(shelf.work.loaded)
-            loaded = await shelf.library.activate(wanted.skill, wanted.source, within.trigger, wanted.reason)
+            if within.trigger == "model":
+                refused = self._too_many(entry)
+                if refused is not None:
+                    return refused
+            known = dict(shelf.work.known)
+            used = set(shelf.work.loaded)
+            loaded = await library.activate(wanted.skill, wanted.source, within.trigger, wanted.reason)
         except SkillNotFound as error:
             if error.code != "skill-not-found":  # the error itself says that the skill was removed or is ambiguous
                 raise
             return self._not_found(wanted.skill, error)
-        before = known.get(loaded.skill.entry.id)
+        id = loaded.skill.entry.id
+        before = known.get(id)
         changed = before is not None and before.skill.digest != loaded.skill.digest
-        in_use = loaded.skill.entry.id in used and shelf.is_loaded(loaded)
+        in_use = id in used and shelf.is_loaded(loaded)
         return await self._outcome(loaded, wanted, within, changed=changed, in_use=in_use)
 
-    def _may_have(self, entry: Entry, within: CallGrant) -> bool:
-        """True if the caller may load this skill. If not, no child run starts: loading it here gives the reason."""
+    def _is_for_child(self, entry: Entry, within: CallGrant) -> bool:
+        """True if a child run loads the skill. None starts for a skill that the caller may not load: loading it here
+        gives the reason."""
+        if entry.controls.run_mode != "subagent" or not within.can_spawn:
+            return False
         return within.trigger != "model" or entry.name in self._shelf.library.names()
 
     async def _outcome(
@@ -83,42 +91,44 @@ class SkillLoad(ShelfTool):
         changed: bool,
         in_use: bool,
     ) -> Outcome:
-        shelf, name = self._shelf, shown_name(loaded.skill.name)
+        shelf = self._shelf
+        skill = loaded.skill
+        name = shown_name(skill.name)
         added, missing = self._choose(loaded, wanted.docs)
         all_docs = wanted.include_all_docs or ALL in wanted.docs or shelf.is_all(loaded)
-        docs = list(loaded.skill.docs) if all_docs else list(dict.fromkeys([*shelf.selected(loaded), *added]))
+        docs = list(skill.docs)
+        if not all_docs:
+            docs = list(dict.fromkeys([*shelf.selected(loaded), *added]))
         seen = shelf.in_view(body_ref(loaded))
-        show = [*([] if seen else [""]), *shelf.unseen(loaded, docs)]
-        if not seen and within.trigger == "model":
-            shelf.bodies.append(loaded.skill.name)
-        stub = content = f"loaded: {name}"
-        if seen and changed:
-            content = f"loaded: {name} (its content is as it was before: follow the older instructions above)"
-        elif seen and in_use:
-            content = f"{name} is already loaded: its instructions are above."
-        elif seen:
-            content = f"loaded: {name} (its instructions are above: follow them again)"
-        elif changed:
-            content = f"loaded: {name} (its content changed since it was loaded before)"
+        show = shelf.unseen(loaded, docs)
+        if not seen:
+            show.insert(0, "")
+            if within.trigger == "model":
+                shelf.bodies.append(skill.name)
+        content = _loaded_text(name, seen=seen, changed=changed, in_use=in_use)
         delta = shelf.delta_loaded(loaded)
         if docs or shelf.has_selection(loaded):
             delta |= shelf.delta_docs(loaded, docs, all=all_docs)
-        data: dict[str, Any] = {**describe(loaded.skill), "show": show, "docs": docs}
+        data = describe(skill)
+        data["show"] = show
+        data["docs"] = docs
         if seen:
-            data |= {"above": [""], "stub": stub}
+            data["above"] = [""]
+            data["stub"] = f"loaded: {name}"
         if docs:
             content += f"; docs: {shown_names(docs)}"
-        if evicted := await self._evict(loaded, delta):
-            content += f"; unloaded to make room: {shown_names([each.skill.name for each in evicted])}"
+        evicted = await self._evict(loaded, delta)
+        if evicted:
+            names = [each.skill.name for each in evicted]
+            content += f"; unloaded to make room: {shown_names(names)}"
             data["unloaded"] = [each.skill.entry.id for each in evicted]
         if wanted.arguments:
             data["arguments"] = wanted.arguments
-        if loaded.skill.entry.controls.run_mode == "subagent" and within.trigger != "nested":
+        if skill.entry.controls.run_mode == "subagent" and within.trigger != "nested":
             content += f"\n{INLINE}"
             data["warnings"] = [INLINE]
         if missing:
-            real = f"Its docs: {shown_names(loaded.skill.docs)}." if loaded.skill.docs else "It has no docs."
-            content += f"\n{name} has no doc {shown_names(missing)}. {real}"
+            content += f"\n{name} has no doc {shown_names(missing)}. {docs_text(skill)}"
             data["missing_docs"] = missing
         return Outcome(status="ok", content=content, data=data, state_delta=delta)
 
@@ -127,19 +137,24 @@ class SkillLoad(ShelfTool):
         chosen: list[str] = []
         missing: list[str] = []
         for doc in docs:
+            if doc in _itself(loaded):
+                continue
             try:
-                chosen += self._shelf.choose(loaded, () if doc in _itself(loaded) else (doc,))
+                chosen += self._shelf.choose(loaded, [doc])
             except ResourceNotFound:
                 missing.append(doc)
         return chosen, missing
 
     async def _evict(self, loaded: LoadedSkill, delta: dict[str, Any]) -> list[LoadedSkill]:
         """Unloads the least recently used skills until at most `max_loaded` are in use."""
-        shelf, most = self._shelf, self._shelf.max_loaded
+        shelf = self._shelf
+        most = shelf.max_loaded
         if most is None:
             return []
-        others = [each for id, each in shelf.work.loaded.items() if id != loaded.skill.entry.id]
-        evicted = others[: max(0, len(others) + 1 - max(1, most))]
+        kept = loaded.skill.entry.id
+        others = [each for id, each in shelf.work.loaded.items() if id != kept]
+        too_many = len(others) + 1 - max(1, most)
+        evicted = others[: max(0, too_many)]
         for each in evicted:
             delta |= await shelf.drop(each, f"evicted: at most {most} skills in use")
         return evicted
@@ -147,30 +162,43 @@ class SkillLoad(ShelfTool):
     def _too_many(self, entry: Entry) -> Outcome | None:
         """Refuses a load that exceeds `max_bodies_per_turn`. A body that is already in view does not count."""
         shelf = self._shelf
-        known = shelf.work.known.get(entry.id)
-        if len(shelf.bodies) < shelf.max_bodies_per_turn or (known is not None and shelf.in_view(body_ref(known))):
+        most = shelf.max_bodies_per_turn
+        if len(shelf.bodies) < most:
             return None
-        return Outcome(
-            status="failed",
-            code="too-many-bodies",
-            content=f"At most {shelf.max_bodies_per_turn} skills can be loaded in one turn.",
-            hint=f"Loaded in this turn: {shown_names(shelf.bodies)}. Follow them first, and load "
-            f"{shown_name(entry.name)} in the next turn if it is still needed.",
-        )
+        known = shelf.work.known.get(entry.id)
+        if known is not None and shelf.in_view(body_ref(known)):
+            return None
+        content = f"At most {most} skills can be loaded in one turn."
+        first = f"Loaded in this turn: {shown_names(shelf.bodies)}. Follow them first"
+        hint = f"{first}, and load {shown_name(entry.name)} in the next turn if it is still needed."
+        return Outcome(status="failed", code="too-many-bodies", content=content, hint=hint)
 
     def _not_found(self, ref: str, error: SkillNotFound) -> Outcome:
         """Outcome for an unknown skill. Lists similar names, or all names, of skills that the model may load."""
-        shelf = self._shelf
-        names = list(shelf.library.names())
+        failure = "skill-not-found"
+        names = list(self._shelf.library.names())
         message = f"No skill '{shown_name(ref[:100])}'."
         if not names:
-            return Outcome(status="failed", code="skill-not-found", content=f"{message} No skills are installed.")
+            return Outcome(status="failed", code=failure, content=f"{message} No skills are installed.")
         near = [name for name in error.near if name in names]
-        meant = f"Did you mean: {shown_names(near)}?" if near else f"There are: {shown_names(names)}."
+        meant = f"There are: {shown_names(names)}."
+        if near:
+            meant = f"Did you mean: {shown_names(near)}?"
         hint = "Load one of these by its name, or go on without a skill."
-        return Outcome(
-            status="failed", code="skill-not-found", content=f"{message} {meant}", hint=hint, data={"near": near}
-        )
+        return Outcome(status="failed", code=failure, content=f"{message} {meant}", hint=hint, data={"near": near})
+
+
+def _loaded_text(name: str, *, seen: bool, changed: bool, in_use: bool) -> str:
+    """First line of the outcome. `seen`: the instructions are in view already."""
+    if seen and changed:
+        return f"loaded: {name} (its content is as it was before: follow the older instructions above)"
+    if seen and in_use:
+        return f"{name} is already loaded: its instructions are above."
+    if seen:
+        return f"loaded: {name} (its instructions are above: follow them again)"
+    if changed:
+        return f"loaded: {name} (its content changed since it was loaded before)"
+    return f"loaded: {name}"
 
 
 class SkillUnload(ShelfTool):
@@ -183,18 +211,15 @@ class SkillUnload(ShelfTool):
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(SkillArguments, args, self.spec.name)
+        work = self._shelf.work
         try:
-            loaded = self._shelf.work.get(wanted.skill)
+            loaded = work.get(wanted.skill)
         except SkillError as error:
             if error.code != "skill-not-loaded":
                 raise
-            names = shown_names([each.skill.name for each in self._shelf.work.loaded.values()]) or "none"
-            return Outcome(
-                status="failed",
-                code="skill-not-loaded",
-                content=error.message,
-                hint=f"There is nothing to unload. Loaded: {names}",
-            )
+            names = [each.skill.name for each in work.loaded.values()]
+            hint = f"There is nothing to unload. Loaded: {shown_names(names) or 'none'}"
+            return Outcome(status="failed", code="skill-not-loaded", content=error.message, hint=hint)
         delta = await self._shelf.drop(loaded, "asked")
         content = f"unloaded: {shown_name(loaded.skill.name)}. Do not follow its instructions any more."
         return Outcome(status="ok", content=content, data=describe(loaded.skill), state_delta=delta)

@@ -54,11 +54,13 @@ class SkillLibrary(Protocol):
 
 
 def body_ref(loaded: LoadedSkill) -> str:
-    return part_ref(loaded.skill.entry.id, loaded.skill.digest)
+    skill = loaded.skill
+    return part_ref(skill.entry.id, skill.digest)
 
 
 def doc_ref(loaded: LoadedSkill, doc: str) -> str:
-    return part_ref(loaded.skill.entry.id, loaded.skill.digest, doc)
+    skill = loaded.skill
+    return part_ref(skill.entry.id, skill.digest, doc)
 
 
 class LoadedSkills:
@@ -93,9 +95,12 @@ class LoadedSkills:
 
     def key(self, loaded: LoadedSkill) -> str:
         """Key of a skill in the state: its name. Of several skills with one name, only the first loaded has it."""
-        name, id = loaded.skill.name, loaded.skill.entry.id
-        first = next((other for other, each in self.work.known.items() if each.skill.name == name), id)
-        return name if first == id else id
+        name = loaded.skill.name
+        id = loaded.skill.entry.id
+        for other, each in self.work.known.items():
+            if each.skill.name == name:
+                return name if other == id else id
+        return name
 
     def find_loaded(self, ref: str) -> LoadedSkill | None:
         """Finds a skill in use. None if it is not loaded."""
@@ -106,56 +111,86 @@ class LoadedSkills:
                 raise
             return None
 
+    def look(self, ref: str, loaded: LoadedSkill | None, within: CallGrant) -> Skill | None:
+        """Returns the skill as it was loaded, or reads it without loading it."""
+        if loaded is not None:
+            return loaded.skill
+        return self.library.look(ref, within.trigger)
+
     # --- docs ---------------------------------------------------------------------------------------------------------
 
     def choose(self, loaded: LoadedSkill, docs: Iterable[str]) -> list[str]:
         """Returns the docs that match the names and patterns. If a name matches none, the error lists all docs."""
-        chosen: list[str] = []
+        chosen: dict[str, None] = {}  # each once, in order
         for given in docs:
             doc = given.removeprefix("./")
+            if doc in loaded.skill.docs:
+                chosen[doc] = None
+                continue
             try:
-                found = [doc] if doc in loaded.skill.docs else select_docs(loaded.skill, [doc])
+                found = select_docs(loaded.skill, [doc])
             except ResourceNotFound as error:
                 hint = error.hint or ""
-                short = hint if len(hint) <= _MAX_HINT else f"{hint[:_MAX_HINT]} …"
-                raise ResourceNotFound(error.message, code=str(error.code), hint=visible(short)) from None
-            chosen += [each for each in found if each not in chosen]
-        return chosen
+                if len(hint) > _MAX_HINT:
+                    hint = f"{hint[:_MAX_HINT]} …"
+                raise ResourceNotFound(error.message, code=str(error.code), hint=visible(hint)) from None
+            chosen |= dict.fromkeys(found)
+        return list(chosen)
+
+    def _loaded_key(self, loaded: LoadedSkill) -> str:
+        return LOADED_KEY + self.key(loaded)
+
+    def _docs_key(self, loaded: LoadedSkill) -> str:
+        return DOCS_KEY + self.key(loaded)
 
     def is_loaded(self, loaded: LoadedSkill) -> bool:
-        return LOADED_KEY + self.key(loaded) in self.state
+        return self._loaded_key(loaded) in self.state
 
     def has_selection(self, loaded: LoadedSkill) -> bool:
-        return DOCS_KEY + self.key(loaded) in self.state
+        return self._docs_key(loaded) in self.state
 
     def is_all(self, loaded: LoadedSkill) -> bool:
-        return self.state.get(DOCS_KEY + self.key(loaded)) == ALL
+        """True if all docs are selected, also those that the skill gets later."""
+        selection = self.state.get(self._docs_key(loaded))
+        return selection == ALL
 
     def selected(self, loaded: LoadedSkill) -> list[str]:
         """Selected docs from the state, without docs that the skill no longer has."""
-        named = parse_docs(self.state.get(DOCS_KEY + self.key(loaded)))
+        selection = self.state.get(self._docs_key(loaded))
+        named = parse_docs(selection)
         if named is None:
             return list(loaded.skill.docs)
         real = set(loaded.skill.docs)
         return [doc for doc in dict.fromkeys(named) if doc in real]
 
     def unseen(self, loaded: LoadedSkill, docs: Iterable[str]) -> list[str]:
-        return [doc for doc in docs if not self.in_view(doc_ref(loaded, doc))]
+        """Docs that are not in view."""
+        unseen: list[str] = []
+        for doc in docs:
+            if not self.in_view(doc_ref(loaded, doc)):
+                unseen.append(doc)
+        return unseen
 
     # --- state deltas -------------------------------------------------------------------------------------------------
 
     def delta_loaded(self, loaded: LoadedSkill) -> dict[str, Any]:
-        return {LOADED_KEY + self.key(loaded): "1"}
+        key = self._loaded_key(loaded)
+        return {key: "1"}
 
     def delta_docs(self, loaded: LoadedSkill, docs: Sequence[str], *, all: bool = False) -> dict[str, Any]:
         """Delta for the selected docs. An empty selection removes the key."""
-        return {DOCS_KEY + self.key(loaded): ALL if all else render_docs(docs)}
+        key = self._docs_key(loaded)
+        if all:
+            return {key: ALL}
+        return {key: render_docs(docs)}
 
     async def drop(self, loaded: LoadedSkill, reason: str) -> dict[str, Any]:
         """Unloads a skill, records that, and returns the state delta."""
         self.work.unload(loaded.skill.entry.id)
         await self.library.record_unloaded(loaded, reason)
-        return {LOADED_KEY + self.key(loaded): None, **self.delta_docs(loaded, ())}
+        delta = self.delta_docs(loaded, ())
+        key = self._loaded_key(loaded)
+        return {key: None, **delta}
 
 
 class ShelfTool(PlainTool):
@@ -172,11 +207,23 @@ def describe(skill: Skill) -> dict[str, Any]:
 
 def shown_name(name: str) -> str:
     """Foreign name made safe to show: one short line, without our tags."""
-    return neutralise(visible(name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…"))
+    if len(name) > _MAX_NAME:
+        name = f"{name[:_MAX_NAME]}…"
+    return neutralise(visible(name))
 
 
 def shown_names(names: Sequence[str]) -> str:
     """First names of the list, and the number of the others."""
-    more = len(names) - _MAX_NAMES
-    listed = ", ".join(map(shown_name, names[:_MAX_NAMES]))
-    return f"{listed} and {more} more" if more > 0 else listed
+    first = names[:_MAX_NAMES]
+    listed = ", ".join(map(shown_name, first))
+    more = len(names) - len(first)
+    if more:
+        return f"{listed} and {more} more"
+    return listed
+
+
+def docs_text(skill: Skill) -> str:
+    """Sentence that names the docs of a skill."""
+    if not skill.docs:
+        return "It has no docs."
+    return f"Its docs: {shown_names(skill.docs)}."

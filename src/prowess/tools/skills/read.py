@@ -39,15 +39,21 @@ class SkillRead(ShelfTool):
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(SkillReadArguments, args, self.spec.name)
         loaded = self._shelf.work.get(wanted.skill)
+        skill = loaded.skill
         path = wanted.path.removeprefix("./")
-        found = {**describe(loaded.skill), "path": path, "ref": f"skill://{loaded.skill.name}/{path}"}
+        found = describe(skill)
+        found["path"] = path
+        found["ref"] = f"skill://{skill.name}/{path}"
         data = await _read(loaded, path)
         if data is None or not is_text(data, whole=True):
-            return Outcome(status="ok", **_not_text(loaded.skill, found, data or b""))
+            return _not_text(skill, found, data or b"")
         # In a thread, because a hostile text can take long.
         excerpt = await asyncio.to_thread(_excerpt, data, wanted, path, within.redaction)
-        content = "\n".join([render_doc(loaded.skill, path, excerpt.text.encode()), *excerpt.notes])
-        return Outcome(status="ok", content=content, data={**found, **excerpt.place, "framed": True})
+        framed = render_doc(skill, path, excerpt.text.encode())
+        content = "\n".join([framed, *excerpt.notes])
+        found |= excerpt.place
+        found["framed"] = True
+        return Outcome(status="ok", content=content, data=found)
 
 
 class _Excerpt(NamedTuple):
@@ -57,18 +63,22 @@ class _Excerpt(NamedTuple):
 
 
 def _excerpt(data: bytes, wanted: SkillReadArguments, path: str, redaction: Redaction) -> _Excerpt:
-    text = neutralise(redaction.redact_text(data.decode()))  # before the text is cut
-    lines = _LINE.findall(text.replace("\r\n", "\n").replace("\r", "\n"))
-    span = _find_span(lines, wanted, path)
-    shown, more = _cut("".join(lines[span.start : span.end]), span.start)
-    place = {
-        "start_line": span.start + 1,
-        "num_lines": len(_LINE.findall(shown)),
-        "total_lines": len(lines),
-        "size_bytes": len(data),
-        "truncated": bool(more),
-    }
-    return _Excerpt(shown, place, [*span.notes, *([more] if more else [])])
+    text = redaction.redact_text(data.decode())  # before the text is cut
+    text = neutralise(text)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = _LINE.findall(text)
+    start, end, about = _find_span(lines, wanted, path)
+    chosen = "".join(lines[start:end])
+    shown, more = _cut(chosen, start)
+    place: dict[str, Any] = {"start_line": start + 1}
+    place["num_lines"] = len(_LINE.findall(shown))
+    place["total_lines"] = len(lines)
+    place["size_bytes"] = len(data)
+    place["truncated"] = bool(more)
+    notes = list(about)
+    if more:
+        notes.append(more)
+    return _Excerpt(shown, place, notes)
 
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")  # lines as editors count them; str.splitlines knows more line ends
@@ -81,22 +91,33 @@ async def _read(loaded: LoadedSkill, path: str) -> bytes | None:
     except ResourceNotFound as error:
         if error.code == "resource-too-large" and not guess_mime(path, b"").startswith("text/"):
             return None
-        below = [file.path for file in loaded.skill.files if file.path.startswith(path.rstrip("/") + "/")]
-        if error.code == "resource-not-found" and below:
-            raise ResourceNotFound(
-                f"'{shown_name(path[:200])}' is a folder of the skill '{shown_name(loaded.skill.name)}'.",
-                code="resource-not-found",
-                hint=f"Read one of its files: {shown_names(below)}",
-            ) from None
+        if error.code == "resource-not-found":
+            _check_no_folder(loaded.skill, path)
         raise
 
 
-def _not_text(skill: Skill, found: Mapping[str, Any], data: bytes) -> dict[str, Any]:
+def _check_no_folder(skill: Skill, path: str) -> None:
+    folder = path.rstrip("/") + "/"
+    below = [file.path for file in skill.files if file.path.startswith(folder)]
+    if not below:
+        return
+    message = f"'{shown_name(path[:200])}' is a folder of the skill '{shown_name(skill.name)}'."
+    hint = f"Read one of its files: {shown_names(below)}"
+    raise ResourceNotFound(message, code="resource-not-found", hint=hint) from None
+
+
+def _not_text(skill: Skill, found: dict[str, Any], data: bytes) -> Outcome:
     path = found["path"]
-    size = next((file.size_bytes for file in skill.files if file.path == path), len(data))
+    size = len(data)
+    for file in skill.files:
+        if file.path == path:
+            size = file.size_bytes
     mime = guess_mime(path, data[:SNIFF_BYTES])
-    content = f"{shown_name(path)} is not text: {mime}, {size} bytes. A script can have it: {shown_name(found['ref'])}"
-    return {"content": content, "data": {**found, "mime_type": mime, "size_bytes": size}}
+    ref = shown_name(found["ref"])
+    content = f"{shown_name(path)} is not text: {mime}, {size} bytes. A script can have it: {ref}"
+    found["mime_type"] = mime
+    found["size_bytes"] = size
+    return Outcome(status="ok", content=content, data=found)
 
 
 class _Span(NamedTuple):
@@ -108,33 +129,48 @@ class _Span(NamedTuple):
 
 
 def _find_span(lines: Sequence[str], wanted: SkillReadArguments, path: str) -> _Span:
-    section, hint = (wanted.section or "").strip(), (wanted.section_hint or "").strip()
+    """Lines of the wanted section, or of all of it, without those outside of the wanted line numbers."""
     total = len(lines)
-    span = _Span(0, total)
-    if section or (hint and not wanted.start_line):
-        headings = find_headings(lines) if path.lower().endswith(_WITH_HEADINGS) else []
-        matching = match_headings(headings, section or hint, loosely=not section)
-        if matching:
-            notes = (f"There are {len(matching)} such sections; this is the first.",) if len(matching) > 1 else ()
-            span = _Span(*section_range(headings, matching[0], total), notes)
-        elif section:
-            real = shown_names([heading.text for heading in headings])
-            raise ResourceNotFound(
-                f"{shown_name(path)} has no section '{shown_name(section[:100])}'.",
-                code="section-not-found",
-                hint=f"Its headings: {real}" if real else "It has no headings: read all of it, or some lines.",
-            )
-        else:
-            span = _Span(0, total, (f"There is no section '{shown_name(hint[:100])}': this is all of it.",))
-    start = max(span.start, (wanted.start_line or 1) - 1)
+    start, end, notes = _find_section(lines, wanted, path)
+    if wanted.start_line:
+        start = max(start, wanted.start_line - 1)
     if start and start >= total:
-        raise ResourceNotFound(
-            f"{shown_name(path)} has {total} lines, and none from {start + 1} on.",
-            code="no-such-lines",
-            hint="Ask for lines that are there.",
-        )
-    end = min(span.end, start + wanted.num_lines) if wanted.num_lines else span.end
-    return _Span(start, end, span.notes)
+        message = f"{shown_name(path)} has {total} lines, and none from {start + 1} on."
+        raise ResourceNotFound(message, code="no-such-lines", hint="Ask for lines that are there.")
+    if wanted.num_lines:
+        end = min(end, start + wanted.num_lines)
+    return _Span(start, end, notes)
+
+
+def _find_section(lines: Sequence[str], wanted: SkillReadArguments, path: str) -> _Span:
+    """Lines of the section that is named; all lines if none is named, or if a mere hint matches nothing."""
+    section = (wanted.section or "").strip()
+    hint = (wanted.section_hint or "").strip()
+    total = len(lines)
+    if not section and (not hint or wanted.start_line):
+        return _Span(0, total)
+    headings: list[Heading] = []
+    if path.lower().endswith(_WITH_HEADINGS):
+        headings = find_headings(lines)
+    matching = match_headings(headings, section or hint, loosely=not section)
+    if matching:
+        start, end = section_range(headings, matching[0], total)
+        if len(matching) == 1:
+            return _Span(start, end)
+        return _Span(start, end, (f"There are {len(matching)} such sections; this is the first.",))
+    if section:
+        raise _no_section(path, section, headings)
+    note = f"There is no section '{shown_name(hint[:100])}': this is all of it."
+    return _Span(0, total, (note,))
+
+
+def _no_section(path: str, section: str, headings: Sequence[Heading]) -> ResourceNotFound:
+    message = f"{shown_name(path)} has no section '{shown_name(section[:100])}'."
+    hint = "It has no headings: read all of it, or some lines."
+    real = shown_names([heading.text for heading in headings])
+    if real:
+        hint = f"Its headings: {real}"
+    return ResourceNotFound(message, code="section-not-found", hint=hint)
 
 
 def _cut(text: str, start: int) -> tuple[str, str]:
@@ -147,7 +183,8 @@ def _cut(text: str, start: int) -> tuple[str, str]:
     if not whole:
         return shown, f"Line {start + 1} is too long and was cut: look at it with a script."
     shown = shown[:whole]
-    return shown, f"It was cut here. Go on with start_line {start + shown.count(chr(10)) + 1}."
+    following = start + shown.count("\n") + 1
+    return shown, f"It was cut here. Go on with start_line {following}."
 
 
 # --- sections ---------------------------------------------------------------------------------------------------------
@@ -170,21 +207,25 @@ def find_headings(lines: Sequence[str]) -> list[Heading]:
 
 
 def _headings(lines: Sequence[str]) -> Iterator[Heading]:
-    fence = before = ""
+    fence = ""
+    before = ""  # the last line, if it can be a heading that the next line underlines
     start = _after_front_matter(lines)
     for number, line in enumerate(lines[start:], start):
         line = line.rstrip("\n")
         mark = _FENCE.match(line)
-        last, before = before, ""
+        last = before
+        before = ""
         if fence:
             if mark and mark[1].startswith(fence) and not mark[2].strip():
                 fence = ""
         elif mark and not (mark[1][0] == "`" and "`" in mark[2]):
             fence = mark[1]
         elif heading := _HASHES.match(line):
-            yield Heading(number, len(heading[1]), _without_closing(heading[2] or ""))
+            hashes, text = heading.groups("")
+            yield Heading(number, len(hashes), _without_closing(text))
         elif last and (under := _UNDERLINE.match(line)):
-            yield Heading(number - 1, 1 if under[1][0] == "=" else 2, last.strip())
+            level = 1 if under[1][0] == "=" else 2
+            yield Heading(number - 1, level, last.strip())
         elif not _NO_PARAGRAPH.match(line):
             before = line
 
@@ -193,30 +234,51 @@ def _without_closing(text: str) -> str:
     """Removes closing hashes: those of `Setup ##`, but not that of `C#`."""
     text = text.strip()
     bare = text.rstrip("#")
-    return bare.rstrip() if not bare or bare[-1] in " \t" else text
+    if bare and bare[-1] not in " \t":
+        return text
+    return bare.rstrip()
 
 
 def _after_front_matter(lines: Sequence[str]) -> int:
+    """First line after the front matter; 0 if there is none, or if it has no end."""
     if not lines or lines[0].rstrip() != "---":
         return 0
-    return next((number + 1 for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), 0)
+    for number, line in enumerate(lines[1:], 2):
+        if line.rstrip() == "---":
+            return number
+    return 0
 
 
 def match_headings(headings: Sequence[Heading], wanted: str, *, loosely: bool = False) -> list[Heading]:
     """Finds headings by text, without case and marks. Leading `#`s prefer that level. `loosely` also accepts headings
     that contain the text."""
-    level = len(wanted) - len(wanted.lstrip("#"))
-    text = _folded(_without_closing(wanted.lstrip("#")) or wanted)
-    same = [heading for heading in headings if _folded(heading.text) == text]
+    title = wanted.lstrip("#")
+    level = len(wanted) - len(title)
+    text = _folded(_without_closing(title) or wanted)
+    same: list[Heading] = []
+    containing: list[Heading] = []
+    for heading in headings:
+        folded = _folded(heading.text)
+        if folded == text:
+            same.append(heading)
+        elif text and text in folded:
+            containing.append(heading)
     if loosely and not same:
-        same = [heading for heading in headings if text and text in _folded(heading.text)]
-    return [heading for heading in same if heading.level == level] or same
+        same = containing
+    preferred = [heading for heading in same if heading.level == level]
+    return preferred or same
 
 
 def section_range(headings: Sequence[Heading], heading: Heading, total: int) -> tuple[int, int]:
-    after = (each.line for each in headings if each.line > heading.line and each.level <= heading.level)
-    return heading.line, next(after, total)
+    """Lines from the heading to the next one of the same or a higher level."""
+    for each in headings:
+        if each.line > heading.line and each.level <= heading.level:
+            return heading.line, each.line
+    return heading.line, total
 
 
 def _folded(text: str) -> str:
-    return " ".join(_MARKS.sub("", text).casefold().split()).removesuffix(":")
+    """Text without marks, case and a final colon, for comparing."""
+    text = _MARKS.sub("", text)
+    words = text.casefold().split()
+    return " ".join(words).removesuffix(":")

@@ -30,22 +30,21 @@ class SkillSearch(ShelfTool):
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(SearchArguments, args, self.spec.name)
-        query = " ".join(wanted.query.split())[:_MAX_QUERY]
+        words = wanted.query.split()
+        query = " ".join(words)[:_MAX_QUERY]
         if not query:
             raise ToolRetry("skill_search: say in a few words what the skill should be for, as `query`.")
-        results = [
-            {
-                "name": neutralise(strip_invisible(self._name(entry))),
-                "description": neutralise(strip_invisible(entry.description)),
-                "source": entry.source,
-                "score": score,
-            }
-            for entry, score in self._shelf.library.search(query, wanted.limit)
-        ]
+        library = self._shelf.library
+        results: list[dict[str, Any]] = []
+        for entry, score in library.search(query, wanted.limit):
+            name = _clean(self._name(entry))
+            description = _clean(entry.description)
+            results.append({"name": name, "description": description, "source": entry.source, "score": score})
         if results:
-            return Outcome(status="ok", content=json.dumps(results, ensure_ascii=False), data={"results": results})
+            content = json.dumps(results, ensure_ascii=False)
+            return Outcome(status="ok", content=content, data={"results": results})
         content = f"No skill was found for '{query[:100]}'."
-        if not self._shelf.library.names():
+        if not library.names():
             content += " No skills are installed."
         hint = (
             "Try other words: what the task is about, a kind of file, the name of a product; or go on without a skill."
@@ -55,6 +54,13 @@ class SkillSearch(ShelfTool):
     def _name(self, entry: Entry) -> str:
         """Name that identifies this skill: its name if that is unique, else its id."""
         try:
-            return entry.name if self._shelf.library.find(entry.name, None).id == entry.id else entry.id
+            found = self._shelf.library.find(entry.name, None)
         except SkillNotFound:  # several skills have that name
             return entry.id
+        if found.id != entry.id:
+            return entry.id
+        return entry.name
+
+
+def _clean(text: str) -> str:
+    return neutralise(strip_invisible(text))

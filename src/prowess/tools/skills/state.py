@@ -20,18 +20,26 @@ def parse_docs(value: Any) -> list[str] | None:
     value selects nothing."""
     if value == ALL:
         return None
+    if not isinstance(value, str):
+        return []
     try:
-        docs = json.loads(value) if isinstance(value, str) else []
+        docs = json.loads(value)
     except (ValueError, RecursionError):
         return []
-    return [doc for doc in docs if isinstance(doc, str)] if isinstance(docs, list) else []
+    if not isinstance(docs, list):
+        return []
+    return [doc for doc in docs if isinstance(doc, str)]
 
 
 def render_docs(docs: Sequence[str]) -> str | None:
     """Renders the selection for the state. None, which removes the key, if nothing is selected."""
-    return json.dumps(list(docs), ensure_ascii=False, separators=(",", ":")) if docs else None
+    if not docs:
+        return None
+    return json.dumps(list(docs), ensure_ascii=False, separators=(",", ":"))
 
 
 def part_ref(id: str, digest: str, path: str = "") -> str:
     body = f"skill://{id}@{digest}"
-    return f"{body}/{path}" if path else body
+    if not path:
+        return body
+    return f"{body}/{path}"

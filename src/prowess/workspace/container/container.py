@@ -25,6 +25,7 @@ from prowess.workspace.container.image import image_unfit
 from prowess.workspace.container.init_protocol import InitConnection
 from prowess.workspace.container.spec import (
     ContainerSpec,
+    Folder,
     create_container,
     image_missing,
     not_started,
@@ -112,9 +113,14 @@ class Container:
             said = self._line.last_words.decode("utf-8", "replace").strip()
             raise image_unfit(self.plan.image, f"cannot run programs: {said or self.gone}.")
         for folder in self.plan.folders:
-            told = 3 if folder.write else 2  # the owner matters only for writable folders
-            if tuple(self.facts["seen"].get(folder.target) or ())[:told] != folder.identity[:told]:
-                raise NotTheSame(folder.target)
+            self._check_same(folder)
+
+    def _check_same(self, folder: Folder) -> None:
+        """Checks that the engine mounted the folder that we opened."""
+        seen = self.facts["seen"].get(folder.target) or ()
+        told = 3 if folder.write else 2  # the owner matters only for writable folders
+        if tuple(seen[:told]) != folder.identity[:told]:
+            raise NotTheSame(folder.target)
 
     @property
     def idle(self) -> bool:
@@ -133,23 +139,24 @@ class Container:
         runs. `listen` says which outputs the caller wants."""
         if self._line is None or self.gone is not None:
             raise run_lost(self.gone or "it has not begun")
-        stdin = command.stdin if isinstance(command.stdin, bytes) and not interactive else b""
-        task = {
-            "spec": render_spec(command),
-            "timeout_s": command.timeout_s,
-            "grace_s": command.grace_s,
-            "within": within,
-            "tmp": tmp,
-            "interactive": interactive,
-            "size": [command.rows, command.columns],
-            "streams": listen,
-            "stdin_bytes": len(stdin),
-        }
+        stdin = b""
+        if isinstance(command.stdin, bytes) and not interactive:
+            stdin = command.stdin
+        task: dict[str, Any] = {"spec": render_spec(command)}
+        task["timeout_s"] = command.timeout_s
+        task["grace_s"] = command.grace_s
+        task["within"] = within
+        task["tmp"] = tmp
+        task["interactive"] = interactive
+        task["size"] = [command.rows, command.columns]
+        task["streams"] = listen
+        task["stdin_bytes"] = len(stdin)
         running = ContainerProcess(self, next(self._numbers), command)
         self._runs[running.number] = running
         self.send(inside.RUN, running, json.dumps(task).encode())
         for at in range(0, len(stdin), PIECE_BYTES):
-            self.send(inside.INPUT, running, stdin[at : at + PIECE_BYTES])
+            piece = stdin[at : at + PIECE_BYTES]
+            self.send(inside.INPUT, running, piece)
         return running
 
     def send(self, kind: bytes, running: ContainerProcess, content: bytes = b"") -> None:

@@ -84,8 +84,13 @@ class ContainerExecutor:
     async def programs(self) -> Callable[[str], Located]:
         """Returns a lookup of the programs that the self-test found in the image, which no run can change."""
         found = await self._found.get()
-        known = {path: Located(path) for path, _ in found.programs.values() if path}
-        known |= {name: Located(*each) for name, each in found.programs.items()}
+        by_path: dict[str, Located] = {}
+        by_name: dict[str, Located] = {}
+        for name, (path, reason) in found.programs.items():
+            by_name[name] = Located(path, reason)
+            if path:
+                by_path[path] = Located(path)
+        known = by_path | by_name
         unknown = Located(reason=f"The image has no program of the system by that name in {found.setup.path}.")
         return lambda name: known.get(name, unknown)
 
@@ -93,13 +98,9 @@ class ContainerExecutor:
         found = await self._found.get()
         check_owner(place, self.uid)
         self._open = {workspace for workspace in self._open if not workspace.closed}
-        workspace = ContainerWorkspace(
-            place,
-            found.setup,
-            isolation=found.isolation,
-            python=found.python,
-            check=check_not_weaker(self._limits, found.isolation.limits),
-        )
+        isolation = found.isolation
+        check = check_not_weaker(self._limits, isolation.limits)
+        workspace = ContainerWorkspace(place, found.setup, isolation=isolation, python=found.python, check=check)
         self._open.add(workspace)
         return workspace
 
@@ -119,7 +120,7 @@ class ContainerExecutor:
         if self._engine is None:
             self._engine = await asyncio.to_thread(connect, self._address, wait_s=self._wait_s)
         engine = self._engine
-        notes = await _swept(engine)
+        swept = await _swept(engine)
         setup = await self._inspect(engine)
         setup, trial = await self._try(setup)
         broken = [promise for promise, kept in trial.promises.items() if not kept]
@@ -127,13 +128,14 @@ class ContainerExecutor:
             message = f"Containers of '{self._image}' do not isolate as promised: {', '.join(broken)}."
             hint = f"The engine is {engine.kind} at {engine.address}. Is it configured to isolate less than usual?"
             raise WorkspaceUnavailable(message, op="isolation", code="isolation-failed", hint=hint)
+        notes = (*self._notes, *swept, *_about_limits(self._limits, trial))
         isolation = Isolation(
             executor="container",
             mechanism=f"{engine.kind}+seccomp",
             uid=setup.uid,
             network="none",
             limits=trial.limits,
-            notes=(*self._notes, *notes, *_about_limits(self._limits, trial)),
+            notes=notes,
             kind="container",
         )
         return _ProvenContainer(setup=setup, isolation=isolation, python=trial.python, programs=trial.programs)
@@ -153,16 +155,25 @@ class ContainerExecutor:
             name, _, value = pair.partition("=")
             if name == "PATH":
                 path = value or PATH
+        volumes = config.get("Volumes") or ()
+        uid = os.geteuid()
+        gid = os.getegid()
+        if self.uid is not None:
+            uid = self.uid
+            gid = self.uid
+        mounted = self._files == "mount"
+        if self._files == "auto":
+            mounted = engine.local
         return Setup(
             engine=engine,
             image=self._image,
             image_id=found["Id"],
             path=path,
-            covered=tuple(config.get("Volumes") or ()),
-            uid=os.geteuid() if self.uid is None else self.uid,
-            gid=os.getegid() if self.uid is None else self.uid,
+            covered=tuple(volumes),
+            uid=uid,
+            gid=gid,
             limits=self._limits,
-            mounted=self._files == "mount" or (self._files == "auto" and engine.local),
+            mounted=mounted,
         )
 
     async def _try(self, setup: Setup) -> tuple[Setup, Trial]:
@@ -199,12 +210,17 @@ def _about_limits(limits: RunLimits, trial: Trial) -> list[str]:
 
 
 def make_container(setup: OwnExecutorSetup) -> ContainerExecutor:
+    image = setup.image or DEFAULT_IMAGE
+    engine = setup.environ.get("DOCKER_HOST")
+    notes: list[str] = []
+    if setup.python:
+        notes.append(IMAGE_PYTHON)
     return ContainerExecutor(
-        image=setup.image or DEFAULT_IMAGE,
-        engine=setup.environ.get("DOCKER_HOST"),
+        image=image,
+        engine=engine,
         run_as=setup.run_as,
         limits=setup.run_limits,
         folder=setup.dir,
         network_allow=setup.network_allow,
-        notes=[IMAGE_PYTHON] if setup.python else [],
+        notes=notes,
     )

@@ -44,7 +44,8 @@ _WRITTEN = {
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
 _CHECK = "import ctypes, sqlite3, ssl, sys; print('.'.join(map(str, sys.version_info[:3])))"
-_CHECK_S, _BUILD_S = 60, 600
+_CHECK_S = 60
+_BUILD_S = 600
 _CHUNK_BYTES = 1 << 20
 
 
@@ -130,8 +131,9 @@ def _of_base(client: docker.DockerClient, tag: str, base: str, say: Callable[[st
         image = client.api.inspect_image(base)
     except docker.errors.ImageNotFound:
         say(f"The engine fetches {base}.")
+        version = None if ":" in base else "latest"
         try:
-            for line in client.api.pull(base, stream=True, decode=True, tag=None if ":" in base else "latest"):
+            for line in client.api.pull(base, stream=True, decode=True, tag=version):
                 if "error" in line:
                     raise docker.errors.APIError(line["error"])
             image = client.api.inspect_image(base)
@@ -140,9 +142,11 @@ def _of_base(client: docker.DockerClient, tag: str, base: str, say: Callable[[st
             message = f"There is no image '{base}', and it could not be fetched: {why}."
             hint = "Name an image that `docker images` shows, or one that the engine can reach."
             raise WorkspaceUnavailable(message, op="image", code="container-image-missing", hint=hint) from error
-    check_image(client, image["Id"])
-    client.api.tag(image["Id"], *_split_tag(tag), force=True)
-    return image["Id"]
+    id = image["Id"]
+    check_image(client, id)
+    repository, version = _split_tag(tag)
+    client.api.tag(id, repository, version, force=True)
+    return id
 
 
 def _of_dockerfile(client: docker.DockerClient, tag: str, say: Callable[[str], None]) -> str | None:
@@ -150,12 +154,12 @@ def _of_dockerfile(client: docker.DockerClient, tag: str, say: Callable[[str], N
     import docker.errors
     import requests
 
-    dockerfile = (files("prowess.workspace.container") / "Dockerfile").read_bytes()
+    source = files("prowess.workspace.container") / "Dockerfile"
+    dockerfile = io.BytesIO(source.read_bytes())
     say("The engine builds the image from the Dockerfile.")
     try:
-        for line in client.api.build(
-            fileobj=io.BytesIO(dockerfile), tag=tag, rm=True, forcerm=True, decode=True, timeout=_BUILD_S
-        ):
+        lines = client.api.build(fileobj=dockerfile, tag=tag, rm=True, forcerm=True, decode=True, timeout=_BUILD_S)
+        for line in lines:
             if "error" in line:
                 raise docker.errors.APIError(line["error"])
         return client.api.inspect_image(tag)["Id"]
@@ -169,19 +173,16 @@ def _of_packages(client: docker.DockerClient, tag: str, packages: list[str], say
     say(f"Packing {len(packages)} packages of this machine; nothing is downloaded.")
     with tempfile.TemporaryFile(prefix="prowess-image-") as file:
         digest = write_image(file, packages)
-        say(f"Importing {file.tell() >> 20} MiB.")
+        size = file.tell()
+        say(f"Importing {size >> 20} MiB.")
         file.seek(0)
         return _imported(client, tag, file, digest)
 
 
 def _imported(client: docker.DockerClient, tag: str, file: IO[bytes], digest: str) -> str:
-    changes = [
-        f"USER {DEFAULT_UID}:{DEFAULT_UID}",
-        f"ENV PATH={PATH}",
-        "ENV LANG=C.UTF-8",
-        f'LABEL {DIGEST_LABEL}="{digest}"',
-        'CMD ["/bin/bash"]',
-    ]
+    changes = [f"USER {DEFAULT_UID}:{DEFAULT_UID}", f"ENV PATH={PATH}", "ENV LANG=C.UTF-8"]
+    changes.append(f'LABEL {DIGEST_LABEL}="{digest}"')
+    changes.append('CMD ["/bin/bash"]')
     repository, version = _split_tag(tag)
     usual_s = client.api.timeout
     client.api.timeout = _BUILD_S
@@ -260,15 +261,19 @@ class _Root:
         for name, mode in {"tmp": 0o1777, "proc": 0o755, "sys": 0o755, "dev": 0o755, "run": 0o755}.items():
             self.folder(name, mode)
         for name, text in _WRITTEN.items():
-            self.parents(name)
-            info = _info(name, tarfile.REGTYPE, 0o644)
-            info.size = len(text)
-            self.tar.addfile(info, io.BytesIO(text.encode()))
-            self.made.add(name)
+            self.write(name, text.encode())
         for path in paths:
             self.add(path)
-        for path, target in _alternatives({f"/{name}" for name in self.made}):
+        made = {f"/{name}" for name in self.made}
+        for path, target in _alternatives(made):
             self.link(path.lstrip("/"), target)
+
+    def write(self, name: str, data: bytes) -> None:
+        self.parents(name)
+        info = _info(name, tarfile.REGTYPE, 0o644)
+        info.size = len(data)
+        self.tar.addfile(info, io.BytesIO(data))
+        self.made.add(name)
 
     def add(self, path: str) -> None:
         """Adds a file or link as it is here, but owned by root and without a set-id bit."""
@@ -291,9 +296,11 @@ class _Root:
             self.link(name, info.linkname)
 
     def parents(self, name: str) -> None:
-        parts = name.split("/")[:-1]
-        for depth in range(1, len(parts) + 1):
-            self.folder("/".join(parts[:depth]), 0o755)
+        """Adds the folders above a name."""
+        parts = name.split("/")
+        for depth in range(1, len(parts)):
+            above = "/".join(parts[:depth])
+            self.folder(above, 0o755)
 
     def folder(self, name: str, mode: int) -> None:
         if name not in self.made:
@@ -310,19 +317,26 @@ class _Root:
 
 
 def _paths(packages: Iterable[str]) -> Iterator[str]:
+    """Yields the files of the packages that the image gets."""
     for path in _dpkg("-L", *packages).splitlines():
         if not path.startswith("/") or (_NOT_WANTED.match(path) and not _OF_ETC.fullmatch(path)):
             continue
         yield path
         if path.endswith(".py") and "/python3" in path:
-            # Compiled after installation. On a read-only root Python would compile them again in every run.
-            folder, name = os.path.split(path)
-            cache = os.path.join(folder, "__pycache__")
-            if not os.path.isdir(cache):
-                continue
-            for compiled in os.listdir(cache):
-                if compiled.startswith(f"{name[:-3]}.cpython-"):
-                    yield f"{cache}/{compiled}"
+            yield from _compiled(path)
+
+
+def _compiled(path: str) -> Iterator[str]:
+    """Yields the compiled forms of a module, which were made after installation. On a read-only root Python would
+    compile it again in every run."""
+    folder, name = os.path.split(path)
+    module = name.removesuffix(".py")
+    cache = os.path.join(folder, "__pycache__")
+    if not os.path.isdir(cache):
+        return
+    for compiled in os.listdir(cache):
+        if compiled.startswith(f"{module}.cpython-"):
+            yield f"{cache}/{compiled}"
 
 
 def _alternatives(made: set[str]) -> Iterator[tuple[str, str]]:
@@ -361,9 +375,6 @@ def _dpkg(*arguments: str) -> str:
 
 
 def _no_packages(why: str) -> WorkspaceUnavailable:
-    return WorkspaceUnavailable(
-        f"The image cannot be made of this machine's packages: {why}.",
-        op="image",
-        code="container-image-base",
-        hint="Name an image to begin with: prowess workspaces build-image --from python:3.12-slim",
-    )
+    message = f"The image cannot be made of this machine's packages: {why}."
+    hint = "Name an image to begin with: prowess workspaces build-image --from python:3.12-slim"
+    return WorkspaceUnavailable(message, op="image", code="container-image-base", hint=hint)

@@ -36,13 +36,16 @@ SCRATCH = tuple(f"/{name}" for name in ("tmp", "dev/shm"))  # each container has
 def read_facts() -> dict[str, Any]:
     """Returns the limits of this container, read where they apply; None where there is no limit."""
     facts: dict[str, Any] = {"python": sys.executable, "uid": os.geteuid(), "gid": os.getegid()}
-    for name, files in {
-        "memory": ("memory.max", "memory/memory.limit_in_bytes"),
-        "processes": ("pids.max", "pids/pids.max"),
-    }.items():
-        text = read_cgroup(*files).strip()
-        facts[name] = int(text) if text.isdigit() else None
+    facts["memory"] = read_limit("memory.max", "memory/memory.limit_in_bytes")
+    facts["processes"] = read_limit("pids.max", "pids/pids.max")
     return facts
+
+
+def read_limit(*files: str) -> int | None:
+    text = read_cgroup(*files).strip()
+    if not text.isdigit():
+        return None
+    return int(text)
 
 
 def identity(path: str) -> list[int]:
@@ -219,20 +222,23 @@ class Relay:
         self.heard += data
         while len(self.heard) >= FRAME.size:
             kind, number, size = FRAME.unpack_from(self.heard)
-            if len(self.heard) < FRAME.size + size:
+            end = FRAME.size + size
+            if len(self.heard) < end:
                 return
-            content = bytes(memoryview(self.heard)[FRAME.size : FRAME.size + size])
-            del self.heard[: FRAME.size + size]
+            content = bytes(memoryview(self.heard)[FRAME.size : end])
+            del self.heard[:end]
             if kind == RUN:
-                self.runs[number] = run = InitRun(self, number, json.loads(content))
+                run = InitRun(self, number, json.loads(content))
+                self.runs[number] = run
                 if not run.task["stdin_bytes"]:
                     run.start()
             elif number in self.runs:  # otherwise the run ended in the meantime
                 self.runs[number].told(kind, content)
 
     def say(self, kind: bytes, number: int, content: bytes) -> None:
-        self.to_say.append(memoryview(FRAME.pack(kind, number, len(content)) + content))
-        self.to_say_bytes += FRAME.size + len(content)
+        frame = FRAME.pack(kind, number, len(content)) + content
+        self.to_say.append(memoryview(frame))
+        self.to_say_bytes += len(frame)
 
     def flush(self) -> None:
         while self.to_say:
@@ -253,25 +259,32 @@ class InitRun:
     """A program, from its description to its end."""
 
     def __init__(self, relay: Relay, number: int, task: dict[str, Any]) -> None:
-        self.relay, self.number, self.task = relay, number, task
+        self.relay = relay
+        self.number = number
+        self.task = task
         self.control: socket.socket | None = None
         self.outputs: dict[int, bytes] = {}  # descriptor -> kind of its frames
         self.input = -1
         self.pending = bytearray()  # waiting input
         self.end_input = False
-        self.stdin, self.stdin_left = -1, task["stdin_bytes"]  # complete input of a program that is not interactive
+        self.stdin = -1  # complete input of a program that is not interactive
+        self.stdin_left = task["stdin_bytes"]
         self.ooms = count_ooms()
 
     def start(self) -> None:
         """Starts the program through the supervisor. A failure here fails this program only."""
-        step, theirs = "cwd", []
+        step = "cwd"
+        theirs: list[int] = []
         try:
             self.check_may_leave(self.task["spec"]["cwd"], self.task["within"])
             step = "tmp"
             if self.task["tmp"]:
                 os.mkdir(self.task["tmp"], 0o700)
             step = "streams"
-            (self.open_terminal if self.task["interactive"] else self.open_streams)(theirs)
+            if self.task["interactive"]:
+                self.open_terminal(theirs)
+            else:
+                self.open_streams(theirs)
             theirs.append(memory_file(json.dumps(self.task["spec"]).encode()))
             ours, init_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
@@ -303,16 +316,20 @@ class InitRun:
 
     def fail(self, step: str, error: OSError) -> None:
         """Reports that the program did not start."""
-        clean = remove(self.task["tmp"]) if step == "streams" and self.task["tmp"] else True
+        clean = True
+        if step == "streams" and self.task["tmp"]:
+            clean = remove(self.task["tmp"])
         self.let_go()
         failure = {"step": step, "errno": error.errno, "text": str(error)}
-        self.relay.say(FAILED, self.number, json.dumps({"failed": failure, "clean": clean}).encode())
+        report = {"failed": failure, "clean": clean}
+        self.relay.say(FAILED, self.number, json.dumps(report).encode())
 
     def open_streams(self, theirs: list[int]) -> None:
         """Opens the streams. stdin is complete, and is sealed against changes."""
         if self.stdin >= 0:
             os.lseek(self.stdin, 0, os.SEEK_SET)
-            fcntl.fcntl(self.stdin, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+            fcntl.fcntl(self.stdin, fcntl.F_ADD_SEALS, seals)
             theirs.append(os.dup(self.stdin))
         else:
             theirs.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
@@ -381,7 +398,8 @@ class InitRun:
 
     def resize(self, size: list[int]) -> None:
         if self.task["spec"]["tty"] and self.input >= 0:
-            fcntl.ioctl(self.input, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+            packed = struct.pack("HHHH", *size, 0, 0)
+            fcntl.ioctl(self.input, termios.TIOCSWINSZ, packed)
 
     def wanted(self, *, listen: bool) -> dict[int, int]:
         wanted = dict.fromkeys(self.outputs, select.POLLIN) if listen else {}

@@ -37,7 +37,9 @@ from prowess.workspace.skill_trees import Tree
 
 TRIAL_S = 30.0
 SKILL = "self-test"
-_REACHABLE, _OPEN = 0o711, 0o777  # open to the other user, because the container must keep it out, not these modes
+# Open to the other user, because the container must keep it out, not these modes.
+_REACHABLE = 0o711
+_OPEN = 0o777
 
 
 class Trial(NamedTuple):
@@ -66,16 +68,19 @@ async def try_out(setup: Setup, folder: str | None = None) -> Trial:
 
 
 async def _try_in(setup: Setup, place: Place, traps: _Traps) -> Trial:
-    tree = _make_tree(os.path.join(os.path.dirname(traps.canary), "skill"), traps.uid)
+    base = os.path.dirname(traps.canary)
+    tree = _make_tree(os.path.join(base, "skill"), traps.uid)
     containers: list[Container] = []
-    workspace = ContainerWorkspace(
-        place, setup, isolation=Isolation(executor="container", mechanism=""), python="python3", check=containers.append
-    )
+    isolation = Isolation(executor="container", mechanism="")
+    workspace = ContainerWorkspace(place, setup, isolation=isolation, python="python3", check=containers.append)
     try:
         await workspace.stage(tree, SKILL)
         looked, _ = await _run(workspace, look, {})
         programs, _ = await _run(workspace, system_files, {"path": setup.path})
-        task = {**traps.task, "work": f"{INSIDE}/work", "skill": f"{INSIDE}/skills/{SKILL}", "ends": 1}
+        task = traps.task
+        task["work"] = f"{INSIDE}/work"
+        task["skill"] = f"{INSIDE}/skills/{SKILL}"
+        task["ends"] = 1
         tried, survivors = await _run(workspace, attempts, task)
         said = {**tried, "look": looked}
         facts = containers[-1].facts
@@ -87,8 +92,10 @@ async def _try_in(setup: Setup, place: Place, traps: _Traps) -> Trial:
 
 
 async def _run(workspace: ContainerWorkspace, module: ModuleType, task: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """Runs a module as a script in the container. Returns its JSON, and the number of processes that outlived it."""
     package, _, name = module.__name__.rpartition(".")
-    text = (files(package) / f"{name}.py").read_text(encoding="utf-8")
+    source = files(package) / f"{name}.py"
+    text = source.read_text(encoding="utf-8")
     run = f"run-{secrets.token_hex(6)}"
     argv = ["python3", "-I", "-S", "-c", text, json.dumps(task)]
     env = {"PATH": workspace.environment["PATH"], "PROMISED": "1"}
@@ -97,8 +104,8 @@ async def _run(workspace: ContainerWorkspace, module: ModuleType, task: dict[str
     err = bytearray()
     ended = await workspace.run(program, out.extend, err.extend)
     if ended.exit_code != 0:
-        said = err.decode("utf-8", "replace").strip()[-500:]
-        message = f"The self-test did not run in the container: {said or ended}"
+        printed = err.decode("utf-8", "replace").strip()
+        message = f"The self-test did not run in the container: {printed[-500:] or ended}"
         raise WorkspaceUnavailable(message, op="isolation", code="isolation-failed")
     survivors = ended.survivors_killed if ended.left == 0 else -1
     return json.loads(out), survivors
@@ -107,27 +114,30 @@ async def _run(workspace: ContainerWorkspace, module: ModuleType, task: dict[str
 def _judge(
     setup: Setup, place: Place, tree: Tree, traps: _Traps, said: dict[str, Any], survivors: int
 ) -> dict[str, bool]:
+    """Decides for each promise if it is kept. An attempt that was not prevented said "ok"."""
     looked = said["look"]
+    refused = {name for name, answer in {**looked, **said}.items() if answer != "ok"}
     made = os.stat(os.path.join(place.root, "work", "made"))
-    as_promised = {
-        "reads nothing else": said["read"] != "ok" and said["read through a link"] != "ok",
-        "writes nothing else": traps.untouched() and said["truncate"] != "ok" and not looked["written"],
-        "changes no skill": said["skill"] != "ok" and sorted(os.listdir(tree.path)) == sorted((*LEADS, ".venv")),
-        "no network": not traps.arrived("tcp", "udp") and looked["interfaces"] == ["lo"],
-        "no unix sockets": not traps.arrived("unix"),
-        "no vsock": said["vsock"] != "ok" and not looked["sockets"],
-        "not root": set(looked["uid"]) == {setup.uid} == {made.st_uid} and setup.uid != 0,
-        "no new privileges": said["no new privileges"] == "1" and not any(looked["capabilities"]),
-        "no set-id files": not made.st_mode & (stat.S_ISUID | stat.S_ISGID) and said["set-id"] != "ok",
-        "no namespaces": said["namespace"] != "ok" and looked["seccomp"] == "2",
-        "signals nobody else": traps.lives() and looked["ptrace"] != "ok" and looked["process 1"] != "ok",
-        "slows nobody else down": traps.priority() == traps.priority_before,
-        "clean environment": set(said["environment"]) <= _PROMISED_ENVIRONMENT,
-        "tree ended": survivors >= 1,
-        "no keys and rings": looked["keyctl"] != "ok" and looked["io_uring"] != "ok",
-    }
-    assert set(PROMISES) <= set(as_promised)
-    return as_promised
+    has_set_id = made.st_mode & (stat.S_ISUID | stat.S_ISGID) != 0
+    skill_files = {*LEADS, ".venv"}
+    kept: dict[str, bool] = {}
+    kept["reads nothing else"] = {"read", "read through a link"} <= refused
+    kept["writes nothing else"] = traps.untouched() and "truncate" in refused and not looked["written"]
+    kept["changes no skill"] = "skill" in refused and set(os.listdir(tree.path)) == skill_files
+    kept["no network"] = not traps.arrived("tcp", "udp") and looked["interfaces"] == ["lo"]
+    kept["no unix sockets"] = not traps.arrived("unix")
+    kept["no vsock"] = "vsock" in refused and not looked["sockets"]
+    kept["not root"] = set(looked["uid"]) == {setup.uid} == {made.st_uid} and setup.uid != 0
+    kept["no new privileges"] = said["no new privileges"] == "1" and not any(looked["capabilities"])
+    kept["no set-id files"] = "set-id" in refused and not has_set_id
+    kept["no namespaces"] = "namespace" in refused and looked["seccomp"] == "2"
+    kept["signals nobody else"] = traps.lives() and {"ptrace", "process 1"} <= refused
+    kept["slows nobody else down"] = traps.priority() == traps.priority_before
+    kept["clean environment"] = set(said["environment"]) <= _PROMISED_ENVIRONMENT
+    kept["tree ended"] = survivors >= 1
+    kept["no keys and rings"] = {"keyctl", "io_uring"} <= refused
+    assert set(PROMISES) <= set(kept)
+    return kept
 
 
 _PROMISED_ENVIRONMENT = {"PATH", "PROMISED", "HOME", "TMPDIR", "PWD", "LC_CTYPE"}
@@ -137,8 +147,13 @@ def read_limits(setup: Setup, facts: dict[str, Any], looked: dict[str, Any]) -> 
     """Returns the status of each limit; "enforced" only if it was found in force. Disk use on a mounted folder is only
     checked during a run."""
     limits = setup.limits
-    found = {**looked["limits"], **group_limits(facts), "tmp": looked["tmp"]}
-    held: dict[str, LimitStatus] = {name: _held(getattr(limits, name), found.get(name)) for name in NAMES}
+    found = dict(looked["limits"])
+    found |= group_limits(facts)
+    found["tmp"] = looked["tmp"]
+    held: dict[str, LimitStatus] = {}
+    for name in NAMES:
+        wanted = getattr(limits, name)
+        held[name] = _held(wanted, found.get(name))
     if limits.disk is not None:
         held["disk"] = "best-effort" if setup.mounted else _held(limits.disk, looked["workspace"])
     return held
@@ -173,7 +188,8 @@ def check_not_weaker(limits: RunLimits, held: dict[str, LimitStatus]) -> Callabl
 
 def _make_tree(path: str, uid: int | None) -> Tree:
     """Makes a skill folder that its own user could change, if the container allowed it."""
-    for folder in (path, *(os.path.join(path, name) for name in (*LEADS, ".venv"))):
+    inside = [os.path.join(path, name) for name in (*LEADS, ".venv")]
+    for folder in [path, *inside]:
         os.mkdir(folder)
         if uid is not None:
             os.chown(folder, uid, uid)
@@ -218,8 +234,12 @@ class _Traps:
 
     @property
     def task(self) -> dict[str, Any]:
-        ports = {name: self._sockets[name].getsockname()[1] for name in ("tcp", "udp")}
-        return {"canary": self.canary, "outside": self.outside, "victim": self._victim.pid, **ports}
+        """Task for the program in the container: everything that it must not reach."""
+        task: dict[str, Any] = {"canary": self.canary, "outside": self.outside, "victim": self._victim.pid}
+        for name in ("tcp", "udp"):
+            _, port = self._sockets[name].getsockname()
+            task[name] = port
+        return task
 
     def arrived(self, *names: str) -> bool:
         for name in names:

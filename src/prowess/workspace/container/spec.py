@@ -99,6 +99,10 @@ class ContainerSpec:
 
 
 def create_container(engine: Engine, plan: ContainerSpec) -> str:
+    """Asks the engine for the container, and returns its id."""
+    name = f"prowess-{secrets.token_hex(6)}"
+    labels = {OWNER_LABEL: owner(), SESSION_LABEL: "", **plan.labels}
+    host_config = _host_config(engine, plan)
     made = engine.client.api.create_container(
         plan.image_id,
         entrypoint=["python3", "-I", "-S", "-u", "-X", "utf8", "-c", _BOOT],
@@ -108,10 +112,10 @@ def create_container(engine: Engine, plan: ContainerSpec) -> str:
         stop_signal="SIGKILL",  # process 1 ignores other signals, and this avoids the wait
         hostname="box",
         working_dir="/",
-        name=f"prowess-{secrets.token_hex(6)}",
-        labels={OWNER_LABEL: owner(), SESSION_LABEL: "", **plan.labels},
+        name=name,
+        labels=labels,
         healthcheck={"test": ["NONE"]},
-        host_config=_host_config(engine, plan),
+        host_config=host_config,
     )
     return made["Id"]
 
@@ -174,18 +178,23 @@ def _tmpfs(size_bytes: int | None, mode: str) -> str:
 
 
 def payload(paths: list[str]) -> bytes:
+    """The task of process 1: the source of its modules, and the folders whose identity it reports."""
     package = "prowess.workspace"
     modules = [(name, "") for name in ("prowess", package, f"{package}.process", f"{package}.container")]
     for name in _MODULES:
         *folders, last = name.split(".")
         source = files(package).joinpath(*folders, f"{last}.py")
-        modules.append((f"{package}.{name}", source.read_text(encoding="utf-8")))
-    data = json.dumps({"modules": modules, "paths": paths}).encode()
-    return len(data).to_bytes(4, "big") + data
+        text = source.read_text(encoding="utf-8")
+        modules.append((f"{package}.{name}", text))
+    task = {"modules": modules, "paths": paths}
+    data = json.dumps(task).encode()
+    size = len(data).to_bytes(4, "big")
+    return size + data
 
 
 def refused(op: str, error: docker.errors.APIError) -> WorkspaceUnavailable:
-    why = str(error.explanation or error).rstrip(".")
+    why = str(error.explanation or error)
+    why = why.rstrip(".")
     message = f"The container engine refused to {op}: {why}."
     return WorkspaceUnavailable(message, op=op, code="container-refused")
 
@@ -222,17 +231,25 @@ def find_folders(place: Place, tree: Tree, name: str, digest: str, readable: Seq
 
 def _folders(place: Place, tree: Tree, name: str, digest: str, readable: Sequence[str]) -> Iterator[Folder]:
     skill = f"{INSIDE}/skills/{name}"
-    yield Folder(tree.path, skill, False, _identity(tree.path))
-    own = {f"{INSIDE}/{folder}": folder for folder in _OWN}
-    leads = {f"{skill}/{folder}": leads_to for folder, leads_to in LEADS.items()}
-    for target, rel in {**own, **leads}.items():
+    yield _folder(tree.path, skill, write=False)
+    below: dict[str, str] = {}  # path in the container -> path below the workspace
+    for folder in _OWN:
+        below[f"{INSIDE}/{folder}"] = folder
+    for folder, leads_to in LEADS.items():
+        below[f"{skill}/{folder}"] = leads_to
+    for target, rel in below.items():
         identity = identity_below(place, rel)
         if identity is not None:
             yield Folder(f"{place.root}/{rel}", target, True, identity)
     venv = place.make_venv(name, digest)
-    yield Folder(venv, f"{skill}/.venv", True, _identity(venv))
+    yield _folder(venv, f"{skill}/.venv", write=True)
     for folder in readable:
-        yield Folder(folder, folder, False, _identity(folder))
+        yield _folder(folder, folder, write=False)
+
+
+def _folder(source: str, target: str, *, write: bool) -> Folder:
+    identity = _identity(source)
+    return Folder(source, target, write, identity)
 
 
 def identity_below(place: Place, name: str) -> tuple[int, int, int] | None:
@@ -248,9 +265,8 @@ def identity_below(place: Place, name: str) -> tuple[int, int, int] | None:
 def check_private(folder: str, socket: str | None) -> None:
     """Checks a readable folder: it appears under the same path, so it must not cover a folder there, and it must not
     contain the engine's socket."""
-    covers = folder in _SYSTEM or any(folder == own or folder.startswith(f"{own}/") for own in _OURS)
-    leads_out = socket is not None and os.path.realpath(socket).startswith(f"{os.path.realpath(folder)}/")
-    if not folder.startswith("/") or os.path.normpath(folder) != folder or covers or leads_out:
+    is_plain = folder.startswith("/") and os.path.normpath(folder) == folder
+    if not is_plain or _covers(folder) or _holds(folder, socket):
         why = "is not a folder of its own, or holds the engine's socket"
     elif not os.path.isdir(folder):
         why = "is not there"
@@ -260,6 +276,21 @@ def check_private(folder: str, socket: str | None) -> None:
     raise WorkspaceError(message, op="run", code="unsafe-folder", hint="Name a folder by its whole path.")
 
 
+def _covers(folder: str) -> bool:
+    """True if the folder would cover one of the container."""
+    if folder in _SYSTEM or folder in _OURS:
+        return True
+    return folder.startswith(tuple(f"{own}/" for own in _OURS))
+
+
+def _holds(folder: str, socket: str | None) -> bool:
+    if socket is None:
+        return False
+    real = os.path.realpath(folder)
+    return os.path.realpath(socket).startswith(f"{real}/")
+
+
 def _identity(path: str | int) -> tuple[int, int, int]:
+    """Device, inode and owner of a folder."""
     status = os.stat(path)
     return status.st_dev, status.st_ino, status.st_uid

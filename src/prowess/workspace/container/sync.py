@@ -35,6 +35,7 @@ MOST_BYTES = 2 << 30
 MOST_ENTRIES = 100_000
 _LIST_BYTES = 64 << 20
 _SPOOLED_BYTES = 8 << 20
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class SyncEntry(NamedTuple):
@@ -70,18 +71,20 @@ class Carrier:
         self._runs.add(own)
         here = await asyncio.to_thread(scan, self._folders)
         here[own] = SyncEntry("folder", ())
-        changed = [name for name, entry in here.items() if self._here.get(name) != entry]
+        changed = frozenset(name for name, entry in here.items() if self._here.get(name) != entry)
         gone = [name for name in self._here if name not in here and not name.startswith("runs/")]
         if self._agreed and not changed and not gone:
             return
         with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, prefix="prowess-push-") as tar:
-            await asyncio.to_thread(_pack_changed, tar, self._folders, own, frozenset(changed))
+            await asyncio.to_thread(_pack_changed, tar, self._folders, own, changed)
             listed = await self._put(_names(gone), tar)
         there = self._parse_list(listed)
         # For other files only the earlier state is known: a session may have changed them in the meantime.
-        known = {name: entry for name, entry in self._there.items() if name not in gone}
-        known |= {name: there[name] for name in changed if name in there}
-        self._there = known
+        for name in gone:
+            self._there.pop(name, None)
+        for name in changed:
+            if name in there:
+                self._there[name] = there[name]
         self._here = here
         self._agreed = True
 
@@ -93,38 +96,50 @@ class Carrier:
         changed = {name: entry for name, entry in there.items() if self._there.get(name) != entry}
         gone = [name for name in self._there if name not in there]
         if changed or gone:
-            size = sum(entry.size for entry in changed.values())
-            if size > self._most_bytes:
-                raise _failed(f"The files in the container have {size} bytes, and at most {self._most_bytes} are taken")
-            wanted = [name for name, entry in changed.items() if entry.kind == "file"]
-            with tempfile.TemporaryFile(prefix="prowess-pull-") as tar:
-                if wanted:
-                    most = self._most_bytes + len(wanted) * 4096 + (1 << 20)
-                    await self._ask("get", tar, most, _names(wanted))
-                await asyncio.to_thread(self._apply, gone, changed, tar)
+            await self._fetch(changed, gone)
         self._there = there
         self._here = await asyncio.to_thread(scan, self._folders)
 
+    async def _fetch(self, changed: Mapping[str, SyncEntry], gone: list[str]) -> None:
+        size = sum(entry.size for entry in changed.values())
+        if size > self._most_bytes:
+            raise _failed(f"The files in the container have {size} bytes, and at most {self._most_bytes} are taken")
+        wanted = [name for name, entry in changed.items() if entry.kind == "file"]
+        with tempfile.TemporaryFile(prefix="prowess-pull-") as tar:
+            if wanted:
+                most = self._most_bytes + len(wanted) * 4096 + (1 << 20)
+                await self._ask("get", tar, most, _names(wanted))
+            await asyncio.to_thread(self._apply, gone, changed, tar)
+
     def _apply(self, gone: list[str], changed: Mapping[str, SyncEntry], tar: IO[bytes]) -> None:
+        """Changes the files of this machine, except those that were changed here in the meantime."""
         now = scan(self._folders)
         for name in sorted(gone, reverse=True):  # contents before their folder
             if name in now and now[name] == self._here.get(name):
                 _remove(*self._at(name))
+        requested: set[str] = set()
         for name, entry in changed.items():
+            folder, path = self._at(name)
             if entry.kind == "folder":
-                _make_folder(*self._at(name), self._uid)
+                _make_folder(folder, path, self._uid)
             elif entry.kind == "link":
-                _write(*self._at(name), self._uid, target=entry.target)
-        if not tar.tell():
-            return
-        tar.seek(0)
-        left = {name for name, entry in changed.items() if entry.kind == "file"}
+                _write(folder, path, self._uid, target=entry.target)
+            else:
+                requested.add(name)
+        if tar.tell():
+            tar.seek(0)
+            self._write_files(tar, requested)
+
+    def _write_files(self, tar: IO[bytes], left: set[str]) -> None:
+        """Writes the files of the tar. Each must be one of `left`, and comes once."""
         try:
             for member in tar_members(tar, lambda _: None):
-                if member.name not in left or member.kind != "file":
-                    raise PathEscape(f"The container sent {member.name[:80]!a}, which was not requested.", op="pull")
-                left.discard(member.name)
-                _write(*self._at(member.name), self._uid, chunks=member.chunks, executable=member.executable)
+                name = member.name
+                if name not in left or member.kind != "file":
+                    raise PathEscape(f"The container sent {name[:80]!a}, which was not requested.", op="pull")
+                left.discard(name)
+                folder, path = self._at(name)
+                _write(folder, path, self._uid, chunks=member.chunks, executable=member.executable)
         except (PackError, tarfile.TarError, EOFError, ValueError) as error:
             raise _failed(f"What the container sent cannot be read: {error}") from error
 
@@ -134,12 +149,14 @@ class Carrier:
         return self._folders[top], rest
 
     def _parse_list(self, data: bytes) -> dict[str, SyncEntry]:
+        """Parses the list of files that the container sent. It is untrusted."""
         found: dict[str, SyncEntry] = {}
         try:
             for line in data.splitlines():
                 name, kind, mark, target = json.loads(line)
                 top, *parts = str(name).split("/")
-                if top not in self._folders or not parts or "\0" in name or {"", ".", ".."} & set(parts):
+                is_plain = parts and "\0" not in name and {"", ".", ".."}.isdisjoint(parts)
+                if top not in self._folders or not is_plain:
                     shown = str(name)[:80]
                     raise PathEscape(f"The container names {shown!a}, which is not in the workspace.", op="pull")
                 if kind not in ("file", "folder", "link") or len(found) >= MOST_ENTRIES:
@@ -187,8 +204,15 @@ class Carrier:
         _check_ended(ended, op, problem)
 
     def _command(self, op: str, stdin: bytes = b"") -> Command:
-        argv = [self._cell.facts["python"], "-I", "-S", "-X", "utf8", "-c", source(), op]
-        return Command(argv=argv, cwd="/", env={"LANG": "C.UTF-8"}, stdin=stdin, timeout_s=CARRY_S)
+        argv = _agent(self._cell, op)
+        env = {"LANG": "C.UTF-8"}
+        return Command(argv=argv, cwd="/", env=env, stdin=stdin, timeout_s=CARRY_S)
+
+
+def _agent(container: Container, op: str) -> list[str]:
+    """Command that runs `sync_agent` in the container."""
+    python = container.facts["python"]
+    return [python, "-I", "-S", "-X", "utf8", "-c", source(), op]
 
 
 async def fill(container: Container, tree: Tree, name: str, readable: Iterable[str]) -> None:
@@ -207,7 +231,7 @@ async def fill(container: Container, tree: Tree, name: str, readable: Iterable[s
 
 def _exec_fill(container: Container, tar: IO[bytes]) -> None:
     api = container.engine.client.api
-    argv = [container.facts["python"], "-I", "-S", "-X", "utf8", "-c", source(), "fill"]
+    argv = _agent(container, "fill")
     made = api.exec_create(container.id, argv, user="0:0", stdin=True, stdout=True, stderr=True)["Id"]
     stream: Any = api.exec_start(made, socket=True)
     connection = getattr(stream, "_sock", stream)
@@ -237,13 +261,16 @@ def scan(folders: Mapping[str, str]) -> dict[str, SyncEntry]:
         if top == "runs":
             continue
         for rel, status, folder_fd, name in walk(folder, max_entries=MOST_ENTRIES):
-            mark = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode & 0o100)
-            if stat.S_ISDIR(status.st_mode):
-                found[f"{top}/{rel}"] = SyncEntry("folder", ())
-            elif stat.S_ISREG(status.st_mode):
-                found[f"{top}/{rel}"] = SyncEntry("file", mark)
-            elif stat.S_ISLNK(status.st_mode):
-                found[f"{top}/{rel}"] = SyncEntry("link", mark, os.readlink(name, dir_fd=folder_fd))
+            path = f"{top}/{rel}"
+            mode = status.st_mode
+            mark = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, mode & 0o100)
+            if stat.S_ISDIR(mode):
+                found[path] = SyncEntry("folder", ())
+            elif stat.S_ISREG(mode):
+                found[path] = SyncEntry("file", mark)
+            elif stat.S_ISLNK(mode):
+                target = os.readlink(name, dir_fd=folder_fd)
+                found[path] = SyncEntry("link", mark, target)
     return found
 
 
@@ -259,8 +286,9 @@ def _pack_changed(file: IO[bytes], folders: Mapping[str, str], run: str, changed
 
 def _pack_fixed(file: IO[bytes], tree: Tree, name: str, readable: Iterable[str]) -> None:
     skill = f"workspace/skills/{name}"
-    leads = {f"{skill}/{folder}": f"../../{leads_to}" for folder, leads_to in LEADS.items()}
-    leads[f"{skill}/.venv"] = "../../.venv"
+    leads = {f"{skill}/.venv": "../../.venv"}
+    for folder, leads_to in LEADS.items():
+        leads[f"{skill}/{folder}"] = f"../../{leads_to}"
     with tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         _pack_tree(tar, tree.path, skill, lambda path: path not in leads)
         for path, target in leads.items():
@@ -288,12 +316,16 @@ def _pack_tree(tar: tarfile.TarFile, root: str, prefix: str, is_wanted: Callable
             _pack_entry(tar, path, tarfile.SYMTYPE, os.readlink(name, dir_fd=folder_fd))
         elif stat.S_ISREG(status.st_mode):
             with suppress(FileNotFoundError), open(open_child(folder_fd, name, rel), "rb") as content:
-                status = os.fstat(content.fileno())
-                info = tarfile.TarInfo(path)
-                info.size = status.st_size
-                info.mode = status.st_mode & 0o755
-                info.mtime = int(status.st_mtime)
-                tar.addfile(info, content)
+                _pack_file(tar, path, content)
+
+
+def _pack_file(tar: tarfile.TarFile, path: str, content: IO[bytes]) -> None:
+    status = os.fstat(content.fileno())
+    info = tarfile.TarInfo(path)
+    info.size = status.st_size
+    info.mode = status.st_mode & 0o755
+    info.mtime = int(status.st_mtime)
+    tar.addfile(info, content)
 
 
 def _make_folder(root: str, name: str, uid: int | None) -> None:
@@ -323,9 +355,9 @@ def _write(
             if uid is not None:
                 os.chown(last, uid, uid, dir_fd=folder_fd, follow_symlinks=False)
             return
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         mode = 0o755 if executable else 0o644
-        with open(os.open(last, flags, mode, dir_fd=folder_fd), "wb") as file:
+        fd = os.open(last, _NEW, mode, dir_fd=folder_fd)
+        with open(fd, "wb") as file:
             if uid is not None:
                 os.fchown(file.fileno(), uid, uid)
             for chunk in chunks:
@@ -336,7 +368,8 @@ def _remove(root: str, name: str) -> None:
     folder, _, last = name.rpartition("/")
     try:
         with open_folder(root, folder) as folder_fd:
-            if stat.S_ISDIR(os.stat(last, dir_fd=folder_fd, follow_symlinks=False).st_mode):
+            status = os.stat(last, dir_fd=folder_fd, follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode):
                 remove_tree(f"{root}/{name}")
             else:
                 os.unlink(last, dir_fd=folder_fd)

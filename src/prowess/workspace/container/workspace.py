@@ -109,7 +109,8 @@ class ContainerWorkspace:
     async def stage(self, tree: Tree, name: str) -> None:
         check_names(name)
         self._staged[name] = tree
-        for key in [key for key in self._cells if key.skill == name and key.digest != tree.digest]:
+        outdated = [key for key in self._cells if key.skill == name and key.digest != tree.digest]
+        for key in outdated:
             self._retire(key)
         await self._tidy()
 
@@ -266,8 +267,11 @@ class ContainerWorkspace:
             self._retired.add(task.result())
 
     async def _tidy(self) -> None:
-        opened = [(key, task) for key, task in self._cells.items() if task.done() and not _failed(task)]
-        unused = [key for key, task in opened if not task.result().users]
+        """Closes containers that nobody uses: retired ones, and the least recently used if there are too many."""
+        unused: list[Key] = []
+        for key, task in self._cells.items():
+            if task.done() and not _failed(task) and not task.result().users:
+                unused.append(key)
         too_many = max(0, len(self._cells) - MOST_CELLS)
         for key in unused[:too_many]:
             self._retire(key)
@@ -292,13 +296,16 @@ class ContainerWorkspace:
     ) -> ContainerProcess:
         check_open(self.closed)
         tmp = f"{SCRATCH[0]}/{program.run}"
+        cwd = self.layout.seen(program.cwd)
+        env = with_own_home(program.env, self.environment, tmp)
+        limits = rlimits(self._setup.limits)
         command = Command(
             argv=program.argv,
-            cwd=self.layout.seen(program.cwd),
-            env=with_own_home(program.env, self.environment, tmp),
+            cwd=cwd,
+            env=env,
             stdin=program.stdin,
             timeout_s=program.timeout_s,
-            limits=rlimits(self._setup.limits),
+            limits=limits,
             tty=program.tty,
         )
         running = kept.container.begin(command, within=INSIDE, tmp=tmp, interactive=interactive, listen=listen)
@@ -328,4 +335,6 @@ class ContainerWorkspace:
 
 
 def _failed(task: asyncio.Future[SharedContainer]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
+    if not task.done():
+        return False
+    return task.cancelled() or task.exception() is not None
