@@ -44,7 +44,7 @@ from prowess.records.chain import verify_chain
 from prowess.runtime.runtime import Runtime
 from prowess.stores.memory import MemoryEventLog
 from prowess.stores.sqlite import SqliteEventLog
-from prowess.tools.base import Tools
+from prowess.tools.toolset import Tools
 
 FOLDER = Path(__file__).resolve().parent
 OTHERS = FOLDER / "out" / "others" / "bin" / "python"

@@ -16,8 +16,8 @@ from prowess.core.events import ModelReplied
 from prowess.core.values import ToolCall
 from prowess.runtime.runtime import open_runtime
 from prowess.stores.sqlite import SqliteEventLog
-from prowess.tools.base import Tools
 from prowess.tools.function import tool
+from prowess.tools.toolset import Tools
 
 CALLS = 10
 

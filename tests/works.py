@@ -16,8 +16,9 @@ from prowess.policy.secrets import Redactor
 from prowess.skills.discover import discover
 from prowess.skills.load import load
 from prowess.stores.memory import MemoryArtifacts
-from prowess.tools.base import Tool, Tools
+from prowess.tools.base import Tool
 from prowess.tools.session_work import SessionWork, WorkBackend, WorkOptions
+from prowess.tools.toolset import Tools
 from prowess.workspace.executors.local import LocalExecutor
 from prowess.workspace.isolation.selftest import DEFAULT_UID
 from prowess.workspace.limits import RunLimits

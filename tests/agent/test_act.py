@@ -25,8 +25,8 @@ from prowess.errors import StoreError, ToolFailed, ToolRetry, WorkspaceError, Wo
 from prowess.policy.allowed_tools import AllowedTools, parse_allowed
 from prowess.policy.decision import PolicyContext
 from prowess.stores.memory import MemoryEventLog
-from prowess.tools.base import Tools
 from prowess.tools.session_work import SessionWork, WorkBackend, WorkOptions
+from prowess.tools.toolset import Tools
 from prowess.workspace.executors.none import NoExecutor
 
 KEY = SessionKey(session="s")

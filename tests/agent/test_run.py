@@ -20,8 +20,8 @@ from prowess.errors import ConfigError, ModelError, ModelMalformed, ModelOverloa
 from prowess.models.actions.model import StructuredActions
 from prowess.models.scripted import ScriptedModel
 from prowess.runtime.runtime import open_runtime
-from prowess.tools.base import Tools
 from prowess.tools.function import tool
+from prowess.tools.toolset import Tools
 
 
 @pytest.fixture

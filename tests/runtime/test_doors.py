@@ -19,8 +19,7 @@ from prowess.errors import ConfigError, ModelAuth, ModelError
 from prowess.models.scripted import ScriptedModel
 from prowess.stores.memory import MemoryEventLog
 from prowess.testing import events_of, skill_dir
-from prowess.tools.base import Tools
-from prowess.tools.toolset import Prefixed
+from prowess.tools.toolset import Prefixed, Tools
 
 
 def add_one(a: int) -> int:

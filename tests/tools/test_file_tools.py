@@ -618,7 +618,7 @@ def test_what_changes_things_is_there_only_when_switched_on(skills: Path) -> Non
 
     reading = {"read_file": True, "list_dir": True, "grep": True}
     assert file_tools([]) == reading
-    every = file_tools(["network_request", "delete_file", "write_file", "skill_exec"])
+    every = file_tools(["network_request", "delete_file", "write_file"])
     assert list(every) == [*reading, "write_file", "delete_file", "network_request"]
     assert every == {**reading, "write_file": False, "delete_file": False, "network_request": False}
 

@@ -23,8 +23,8 @@ from typing_extensions import TypedDict
 from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, Spawn, ToolCall
 from prowess.errors import ConfigError, ToolFailed, ToolRetry
-from prowess.tools.base import Tools
 from prowess.tools.function import FunctionTool, tool
+from prowess.tools.toolset import Tools
 from works import within
 
 

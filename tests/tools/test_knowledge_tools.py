@@ -24,7 +24,6 @@ from prowess.policy.secrets import Redactor
 from prowess.skills.search import search_catalog
 from prowess.tools.arguments import AskArguments, LoadArguments, SelectArguments, SkillReadArguments
 from prowess.tools.ask_user import AskUser
-from prowess.tools.base import Tools
 from prowess.tools.plan import UpdatePlan
 from prowess.tools.schema import parse_arguments
 from prowess.tools.session_work import LoadedSkill, SessionWork, WorkBackend, WorkOptions
@@ -33,6 +32,7 @@ from prowess.tools.skills.load import SkillLoad, SkillUnload
 from prowess.tools.skills.loaded import LoadedSkills, body_ref, doc_ref
 from prowess.tools.skills.read import SkillRead, find_headings
 from prowess.tools.skills.search import SkillSearch
+from prowess.tools.toolset import Tools
 
 ALLOWED = Decision(verdict="allow", rule="test", why="")
 

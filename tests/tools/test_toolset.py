@@ -11,9 +11,8 @@ import pytest
 from prowess.core.ports import CallGrant, CapabilityRequest, Toolset
 from prowess.core.values import Outcome, ToolCall, ToolSpec
 from prowess.errors import ConfigError, ToolFailed, ToolRetry
-from prowess.tools.base import Tools
 from prowess.tools.function import tool
-from prowess.tools.toolset import Joined, Only, Prefixed, Renamed
+from prowess.tools.toolset import Joined, Only, Prefixed, Renamed, Tools
 from works import within
 
 

@@ -387,7 +387,8 @@ class Toolkit:
             await self.recorder.close()
 
     async def end_programs(self) -> None:
-        await self._programs.aclose()
+        if self._programs.known:
+            await self._programs.aclose()
 
 
 def _reason(kind: type[BaseException] | None) -> StopReason:

@@ -34,9 +34,9 @@ from prowess.runtime.runtime import Runtime, open_runtime
 from prowess.runtime.settings import default_values
 from prowess.skills.roots import check_file, check_present, named_root
 from prowess.skills.skill import Skill
-from prowess.tools.base import Tool, Tools, is_toolset
+from prowess.tools.base import Tool
 from prowess.tools.function import is_tool
-from prowess.tools.toolset import Joined
+from prowess.tools.toolset import Joined, Tools, is_toolset
 
 Skills = str | os.PathLike[str] | Skill | SkillSource
 Approve = Approver | Callable[[ToolCall, Decision], Any] | Collection[str] | None

@@ -9,7 +9,7 @@ from prowess.core.ports import Asker
 from prowess.core.tool_table import SWITCHED_TOOLS
 from prowess.core.values import Plan, ToolSpec
 from prowess.tools.ask_user import AskUser
-from prowess.tools.base import Tool, Tools, no_tool
+from prowess.tools.base import Tool
 from prowess.tools.files.grep import Grep
 from prowess.tools.files.list import ListDir
 from prowess.tools.files.read import Activate, ReadFile
@@ -24,6 +24,7 @@ from prowess.tools.skills.load import SkillLoad, SkillUnload
 from prowess.tools.skills.loaded import LoadedSkills
 from prowess.tools.skills.read import SkillRead
 from prowess.tools.skills.search import SkillSearch
+from prowess.tools.toolset import Tools, no_tool
 
 
 class ToolMaker(NamedTuple):

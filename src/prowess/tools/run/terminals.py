@@ -112,12 +112,12 @@ class TerminalProcess:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+@dataclass(slots=True)
 class Programs:
-    """Running programs of one session."""
+    """Programs of one session: those that run, and the last that have ended."""
 
-    def __init__(self) -> None:
-        self._programs: dict[str, TerminalProcess] = {}
-        self._starting = 0
+    known: dict[str, TerminalProcess] = field(default_factory=dict)
+    _starting: int = 0
 
     async def start(self, prepared: Prepared, desk: JobContext, skill: str) -> TerminalProcess:
         self._check_number()
@@ -139,13 +139,13 @@ class Programs:
         started = TerminalProcess(
             id=id, skill=skill, session=session, prepared=prepared, desk=desk, printed=printed, lines=lines
         )
-        self._programs[id] = started
+        self.known[id] = started
         started.watching = asyncio.ensure_future(self._watch(started))
         self._forget()
         return started
 
     def _check_number(self) -> None:
-        running = [id for id, each in self._programs.items() if each.session.ended is None]
+        running = [id for id, each in self.known.items() if each.session.ended is None]
         if len(running) + self._starting < MOST_RUNNING:
             return
         listed = ", ".join(running)
@@ -168,9 +168,9 @@ class Programs:
         await asyncio.wait((running.writing,), timeout=max(wait_s, SETTLED_S))
 
     def get(self, id: str) -> TerminalProcess:
-        found = self._programs.get(id)
+        found = self.known.get(id)
         if found is None:
-            there = ", ".join(self._programs) or "none"
+            there = ", ".join(self.known) or "none"
             message = f"There is no session '{id[:100]}'."
             hint = f"There are: {there}. Start one with skill_exec."
             raise WorkspaceError(message, op="session", code="session-not-found", hint=hint)
@@ -216,7 +216,7 @@ class Programs:
         return {"ok": True, "session_id": running.id, "status": status}
 
     async def aclose(self) -> None:
-        for running in list(self._programs.values()):
+        for running in list(self.known.values()):
             for task in (running.watching, running.writing):
                 if task is not None:
                     task.cancel()
@@ -225,7 +225,7 @@ class Programs:
             running.held.close()
             if running.result is None:
                 running.printed.close()
-        self._programs.clear()
+        self.known.clear()
 
     async def _watch(self, running: TerminalProcess) -> None:
         """Ends the program if it writes too much to disk, and makes its result after the end, also if nobody polls."""
@@ -256,10 +256,10 @@ class Programs:
 
     def _forget(self) -> None:
         """Drops the oldest programs that have a result, if more are kept than `MOST_KEPT`."""
-        ended = [id for id, each in self._programs.items() if each.result is not None]
-        too_many = max(0, len(self._programs) - MOST_KEPT)
+        ended = [id for id, each in self.known.items() if each.result is not None]
+        too_many = max(0, len(self.known) - MOST_KEPT)
         for id in ended[:too_many]:
-            del self._programs[id]
+            del self.known[id]
 
 
 def guess_interaction(tail: list[str]) -> dict[str, Any]:
