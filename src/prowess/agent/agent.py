@@ -5,8 +5,8 @@ Permissions and skills belong to the Toolkit.
 
 from __future__ import annotations
 
+import os
 import platform
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -154,7 +154,7 @@ class Result:
 
 
 def new_run() -> str:
-    return f"r-{secrets.token_hex(6)}"
+    return f"r-{os.urandom(6).hex()}"
 
 
 def make_started(agent: AgentSpec, task: Task, resumed: str | None) -> RunStarted:

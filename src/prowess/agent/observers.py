@@ -17,26 +17,33 @@ from prowess.core.events import Envelope
 from prowess.errors import StoreError
 
 Observer = Callable[[Envelope], Awaitable[None] | None]
+Failed = Callable[[str, Exception], None]
 _PENDING = 10_000  # events that wait for a slow observer; durable events can be read from the log
 
 
-def open_feed(observer: Observer, failed: Callable[[str, Exception], None]) -> _TaskFeed | _ThreadFeed:
-    is_async = inspect.iscoroutinefunction(observer) or inspect.iscoroutinefunction(type(observer).__call__)
-    return (_TaskFeed if is_async else _ThreadFeed)(observer, failed)
+def open_feed(observer: Observer, failed: Failed) -> _TaskFeed | _ThreadFeed:
+    """Makes the feed of an observer. `failed` is called once, with its name and its error, if it fails."""
+    is_async = inspect.iscoroutinefunction(observer)
+    if is_async or inspect.iscoroutinefunction(type(observer).__call__):
+        return _TaskFeed(observer, failed)
+    return _ThreadFeed(observer, failed)
 
 
 class _ObserverFeed:
     """Passes events to one observer, in order, and reports once if it fails."""
 
-    def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
+    def __init__(self, observer: Observer, failed: Failed) -> None:
         self._observer: Callable[[Envelope], Any] = observer
         self._failed = failed
         self._said = False
 
     def _say(self, error: Exception) -> None:
-        if not self._said:
-            self._said = True
-            self._failed(getattr(self._observer, "__qualname__", type(self._observer).__name__), error)
+        if self._said:
+            return
+        self._said = True
+        kind = type(self._observer).__name__
+        name = getattr(self._observer, "__qualname__", kind)
+        self._failed(name, error)
 
     def _say_behind(self) -> None:
         hint = "Make it faster, or read the events from the log."
@@ -44,7 +51,7 @@ class _ObserverFeed:
 
 
 class _TaskFeed(_ObserverFeed):
-    def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
+    def __init__(self, observer: Observer, failed: Failed) -> None:
         super().__init__(observer, failed)
         self._queue: asyncio.Queue[Envelope | None] = asyncio.Queue(_PENDING)
         self._task: asyncio.Task[None] | None = None
@@ -72,7 +79,7 @@ class _TaskFeed(_ObserverFeed):
 
 
 class _ThreadFeed(_ObserverFeed):
-    def __init__(self, observer: Observer, failed: Callable[[str, Exception], None]) -> None:
+    def __init__(self, observer: Observer, failed: Failed) -> None:
         super().__init__(observer, failed)
         self._queue: Queue[Envelope | Callable[[], object]] = Queue(_PENDING)
         self._thread: threading.Thread | None = None
