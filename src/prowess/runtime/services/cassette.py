@@ -13,7 +13,6 @@ from prowess.core.values import SessionKey
 from prowess.errors import EvalError, ProwessError
 from prowess.models.replay import ReplayModel, load_events
 from prowess.records.diff import first_difference, without_place
-from prowess.runtime.services.replay import settled
 
 
 class Cassette:
@@ -30,7 +29,8 @@ class Cassette:
         """Returns the error for a session that is not the recorded one, with the first difference. `error` is what it
         ended with."""
         events = [envelope async for envelope in log.read(key)]  # parsed as the recording was
-        recorded, actual = (without_place(settled(each)) for each in (self._events, events))
+        recorded = without_place(self._events)
+        actual = without_place(events)
         found = first_difference(recorded, actual, ignore=("model", "limits", "request-bytes"))
         if found is None:
             return None

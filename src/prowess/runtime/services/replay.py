@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import Any
 
 from prowess.agent.activation import SkillRequest
@@ -15,7 +14,6 @@ from prowess.core.events import (
     CallActed,
     CallPlanned,
     Envelope,
-    ErrorRaised,
     Event,
     ModelReplied,
     ModelRequested,
@@ -26,6 +24,7 @@ from prowess.core.events import (
 from prowess.core.ports import Lease
 from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.errors import ProwessError, StoreError
+from prowess.records.diff import settled
 from prowess.stores.memory import MemoryEventLog
 from prowess.workspace.dirfd import open_file
 
@@ -280,25 +279,3 @@ async def put_back(log: MemoryEventLog, key: SessionKey, events: Sequence[Envelo
         for each in events
     ]
     await log.append(key, 0, lease, moved)
-
-
-def settled(events: Sequence[Envelope]) -> list[Envelope]:
-    """Drops the events of retries: the same request counts once."""
-    found: list[Envelope] = []
-    ordered = sorted(range(len(events)), key=lambda place: (events[place].run, place))
-    dropped: set[int] = set()
-    for _, group in groupby(ordered, key=lambda place: events[place].run):
-        pending: list[int] = []
-        for place in group:
-            event = events[place].event
-            if isinstance(event, ErrorRaised) and (event.hint or "").startswith("Trying again"):
-                dropped.add(place)
-            elif isinstance(event, ModelRequested):
-                dropped.update(pending)
-                pending = [place]
-            elif isinstance(event, ErrorRaised) and pending:
-                pending.append(place)
-            else:
-                pending = []
-    found += [each for place, each in enumerate(events) if place not in dropped]
-    return found

@@ -25,7 +25,7 @@ from prowess.records.audit import check_copy, check_session
 from prowess.records.diff import Difference, first_difference
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import FoundRun, events_of, find_run, load_lines, load_summary, opened
-from prowess.runtime.services.replay import LogUntil, Recorded, copy_files, put_back, settled
+from prowess.runtime.services.replay import LogUntil, Recorded, copy_files, put_back
 from prowess.runtime.services.sessions import session_place
 from prowess.runtime.storage import new_session, open_marks, runs_folder
 from prowess.workspace.session_folder import place_path, remove_place
@@ -131,9 +131,7 @@ async def replay_run(runtime: Runtime, run: RecordedRun, settings: ReplaySetting
     replaying = _Replaying(runtime, run, settings, approver)
     events = await replaying.go()
     recorded = run.recorded
-    difference = first_difference(
-        recorded.to_compare, settled(events), ignore=("model",), reordered=bool(recorded.before)
-    )
+    difference = first_difference(recorded.to_compare, events, ignore=("model",), reordered=bool(recorded.before))
     return Replayed(events, difference, replaying.error, replaying.notes)
 
 
