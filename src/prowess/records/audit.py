@@ -240,8 +240,8 @@ def check_run(record: SessionRecord, summary: RunSummary, kept: ChainHead | None
     if fault is None and kept is not None:
         fault = _lacks(record, kept)
     anchored = kept is not None
-    if head is not None and record.last_bad <= last and not _differs(record.lines[-1], head):
-        anchored = True  # by the lines from here to the head
+    if fault is None and head is not None and record.last_bad <= last:
+        anchored = anchored or not _differs(record.lines[-1], head)
     return _checked(part, fault, anchored=anchored)
 
 
