@@ -160,6 +160,7 @@ class Measure:
             yield piece
 
     def note(self, piece: bytes) -> None:
+        """Counts a chunk. StoreError if the content is larger than the store allows."""
         self.size += len(piece)
         if self.size > self._max_bytes:
             raise too_large(self._name, self._max_bytes)

@@ -230,6 +230,7 @@ class _Draft:
             self.write(piece)
 
     def write(self, piece: bytes) -> None:
+        """Writes a chunk, and counts it."""
         self._measure.note(piece)
         with self._lock, trouble(self._place or ""):
             self._file.write(piece)

@@ -260,6 +260,7 @@ class Bucket:
         return True
 
     async def put(self, path: str, data: bytes, *, mime_type: str | None = None) -> None:
+        """Writes an object. An existing object is overwritten."""
         import obstore
 
         attributes = _attributes(mime_type)

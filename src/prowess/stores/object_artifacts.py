@@ -240,6 +240,7 @@ class ObjectArtifacts:
         return number
 
     async def _look(self, folder: str) -> _Folder:
+        """Lists the objects under one name."""
         listed = [each async for each in self._bucket.walk(folder)]
         return _seen_in(folder, listed)
 

@@ -125,6 +125,7 @@ class PostgresEventLog:
             raise unknown_session(key)
 
     async def prune_expired(self) -> int:
+        """Removes expired sessions of every tenant, and returns their number."""
         return await self._do(lambda connection: rows.prune(connection, self._now()))
 
     async def delete(self, key: SessionKey) -> None:
@@ -211,6 +212,7 @@ class _Append:
             self._guess = guess
 
     def __call__(self, connection: Connection) -> None:
+        """Appends, unless an earlier call did. It is called again after a lost connection."""
         while not (self.unsure and self._is_there(connection)):
             head = self._guess or self._find_head(connection)
             self._guess = None

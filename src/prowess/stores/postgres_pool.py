@@ -161,6 +161,7 @@ class PostgresPool:
         return connection
 
     def _hold(self, connection: psycopg.Connection[Any]) -> None:
+        """Remembers the connection of this thread, and since when it waits."""
         with self._lock:
             self._busy[threading.get_ident()] = connection, time.monotonic()
 
@@ -193,11 +194,13 @@ class PostgresPool:
         connection.close()
 
     def _is_silent(self, since: float) -> bool:
+        """True if the server has not answered for twice the time-out of a statement."""
         silence_s = time.monotonic() - since
         return silence_s > 2 * self._timeout_s
 
 
 def is_lost(connection: psycopg.Connection[Any]) -> bool:
+    """True if the connection cannot be used again."""
     return connection.closed or connection.broken
 
 

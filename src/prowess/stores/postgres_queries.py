@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prowess.core.values import ChainHead, OrphanedEvents, SessionInfo, SessionKey
 from prowess.records.chain import GENESIS
-from prowess.stores.migrations import POSTGRES, POSTGRES_LINK, check_version
+from prowess.stores.migrations import POSTGRES, POSTGRES_LINK, check_version, read_info
 
 if TYPE_CHECKING:
     import psycopg
@@ -162,7 +162,7 @@ def infos(
             return []  # no key contains NUL, and PostgreSQL refuses it
     found: list[SessionInfo] = []
     for row in connection.execute(_LIST, given):
-        found.append(_info(row))
+        found.append(read_info(row))
     found.sort(key=lambda info: info.key)
     return found
 
@@ -190,12 +190,14 @@ def expire(connection: Connection, key: SessionKey, at: str | None, now: str) ->
 
 
 def delete(connection: Connection, key: SessionKey, now: str) -> bool:
+    """Deletes a session with its events. Returns False if there is none."""
     given = {"key": key_hash(key), "now": now}
     deleted = connection.execute(_DELETE, given)
     return deleted.rowcount == 1
 
 
 def prune(connection: Connection, now: str) -> int:
+    """Deletes expired sessions of every tenant, and returns their number."""
     return connection.execute(_PRUNE, {"now": now}).rowcount
 
 
@@ -217,13 +219,6 @@ def _orphan(events: int, first: int, tenant: str | None, session: str | None, li
     said_tenant = str(told.get("tenant") or "default")
     said_session = str(told.get("session") or "?")
     return OrphanedEvents(said_tenant, said_session, events, first, orphaned=True)
-
-
-def _info(row: tuple[Any, ...]) -> SessionInfo:
-    tenant, app, user, session, seq, last, created_at, updated_at, expires_at = row
-    key = SessionKey(tenant=tenant, app=app, user=user, session=session)
-    head = ChainHead(seq=seq, hash=last)
-    return SessionInfo(key=key, head=head, created_at=created_at, updated_at=updated_at, expires_at=expires_at)
 
 
 def _version(connection: Connection, place: str) -> int:

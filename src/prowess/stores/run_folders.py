@@ -206,6 +206,7 @@ class MirroredLog:
             await self._thread.ask(lambda: _write(path, lines))
 
     def _look_at(self, run: str, done: asyncio.Future[None]) -> None:
+        """Reports lines that could not be added."""
         if done.cancelled():
             return
         error = done.exception()
@@ -378,6 +379,7 @@ def _add(path: str, lines: Sequence[str], more: int) -> None:
 
 
 def _begin_again(path: str, lines: Sequence[str]) -> None:
+    """Writes the lines again, and removes the old summary."""
     _unlink(os.path.join(path, SUMMARY))  # it does not belong to these lines
     _write(path, lines)
 
@@ -410,6 +412,7 @@ def _lacks_the_end(path: str, lines: Sequence[str]) -> bool | None:
 
 
 def _write(path: str, lines: Sequence[str]) -> None:
+    """Writes the whole events.jsonl."""
     _make(path)
     events = os.path.join(path, EVENTS)
     write_whole(events, _encoded(lines), mode=0o600)
@@ -453,6 +456,7 @@ def _remove_halves(path: str) -> None:
 
 
 def _remove_matching(folder: str, names: re.Pattern[str]) -> None:
+    """Removes the files of a folder that have such a name."""
     for name in os.listdir(folder):
         if names.fullmatch(name):
             _unlink(os.path.join(folder, name))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from prowess.core.events import Envelope
 from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey
 from prowess.records.chain import GENESIS, broken_record, check_fence, seal, unknown_session
-from prowess.stores.migrations import SQLITE_LINK
+from prowess.stores.migrations import SQLITE_LINK, read_info
 
 _PAGE, _PAGE_BYTES = 256, 4 << 20  # lines per page: large enough to be fast, small enough to let others in between
 
@@ -135,7 +135,7 @@ def infos(
     given = (tenant, app, app, user, user, len(prefix), prefix, now)
     found: list[SessionInfo] = []
     for row in connection.execute(_LIST, given):
-        found.append(_info(row))
+        found.append(read_info(row))
     found.sort(key=lambda info: info.key)
     return found
 
@@ -217,16 +217,10 @@ def _add(
 
 
 def _forget(connection: sqlite3.Connection, columns: tuple[str, ...]) -> None:
+    """Deletes the events and the row of a session."""
     for statement in _FORGET:
         connection.execute(statement, columns)
 
 
 def _columns(key: SessionKey) -> tuple[str, str, str, str]:
     return key.tenant, key.app, key.user, key.session
-
-
-def _info(row: tuple[str, str, str, str, int, str, str, str, str | None]) -> SessionInfo:
-    tenant, app, user, session, seq, last, created_at, updated_at, expires_at = row
-    key = SessionKey(tenant=tenant, app=app, user=user, session=session)
-    head = ChainHead(seq=seq, hash=last)
-    return SessionInfo(key=key, head=head, created_at=created_at, updated_at=updated_at, expires_at=expires_at)
