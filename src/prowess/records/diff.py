@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from math import inf
 from typing import Any, NamedTuple
 
 from prowess.core.codec import to_json
@@ -118,28 +119,40 @@ def first_difference(
     may be in another order. Child runs are compared in the order of their starts, because their events can be
     interleaved."""
     first: Difference | None = None
-    for ours, theirs in zip_longest(_by_run(recorded), _by_run(actual), fillvalue=[]):
+    our_runs = _by_run(recorded)
+    their_runs = _by_run(actual)
+    for ours, theirs in zip_longest(our_runs, their_runs, fillvalue=[]):
         found = _first(ours, theirs, ignore, reordered)
-        if found is not None and (first is None or _place(found) < _place(first)):
+        if found is None:
+            continue
+        if first is None or _place(found) < _place(first):
             first = found
     return first
 
 
-def _place(difference: Difference) -> tuple[bool, int]:
-    return difference.seq is None, difference.seq or 0
+def _place(difference: Difference) -> float:
+    """Returns the place in the record. Events that it does not have come last."""
+    seq = difference.seq
+    if seq is None:
+        return inf
+    return seq
 
 
 def without_place(envelopes: Sequence[Envelope]) -> list[Envelope]:
     """Drops what another machine, executor or limit changes: decisions, approvals, notes about what is left, and the
     output of programs. A call that is denied because of them still differs in its outcome."""
     found: list[Envelope] = []
-    for each in envelopes:
-        event = each.event
-        is_budget = isinstance(event, NoteAppended) and event.kind == "budget"
+    for envelope in envelopes:
+        event = envelope.event
+        if isinstance(event, _OF_THE_PLACE):
+            continue
+        if isinstance(event, NoteAppended) and event.kind == "budget":
+            continue
         if isinstance(event, CallActed) and "exit_code" in event.outcome.data:
-            found.append(replace(each, event=replace(event, outcome=replace(event.outcome, content=""))))
-        elif not is_budget and not isinstance(event, _OF_THE_PLACE):
-            found.append(each)
+            outcome = replace(event.outcome, content="")
+            event = replace(event, outcome=outcome)
+            envelope = replace(envelope, event=event)
+        found.append(envelope)
     return found
 
 
@@ -157,23 +170,25 @@ def settled(events: Sequence[Envelope]) -> list[Envelope]:
     for place, envelope in enumerate(events):
         event = envelope.event
         pending = tried.setdefault(envelope.run, [])
-        if isinstance(event, ErrorRaised) and (event.hint or "").startswith("Trying again"):
-            dropped.add(place)
-        elif isinstance(event, ModelRequested):
+        if isinstance(event, ModelRequested):
             dropped.update(pending)
             tried[envelope.run] = [place]
-        elif isinstance(event, ErrorRaised) and pending:
-            pending.append(place)
-        else:
+        elif not isinstance(event, ErrorRaised):
             pending.clear()
+        elif event.hint and event.hint.startswith("Trying again"):
+            dropped.add(place)
+        elif pending:
+            pending.append(place)
     return [each for place, each in enumerate(events) if place not in dropped]
 
 
 def _by_run(envelopes: Sequence[Envelope]) -> list[list[Envelope]]:
+    """Returns the events of each run, in the order of their starts and without retries."""
     runs: dict[str, list[Envelope]] = {}
     for envelope in settled(envelopes):
-        runs.setdefault(envelope.run, []).append(envelope)
-    return [_in_order(part) for part in runs.values()]
+        own = runs.setdefault(envelope.run, [])
+        own.append(envelope)
+    return [_in_order(own) for own in runs.values()]
 
 
 def _in_order(envelopes: Sequence[Envelope]) -> list[Envelope]:
@@ -195,27 +210,34 @@ def _in_order(envelopes: Sequence[Envelope]) -> list[Envelope]:
 
 
 def _call_id(event: Event | UnknownEvent) -> str | None:
+    """Returns the call that an event is about, if any."""
     if isinstance(event, CallPlanned):
         return event.call.id
-    return event.call_id if isinstance(event, _CALLS) else None
+    if isinstance(event, _CALLS):
+        return event.call_id
+    return None
 
 
 def _first(
     recorded: Sequence[Envelope], actual: Sequence[Envelope], ignore: Sequence[str], reordered: bool
 ) -> Difference | None:
+    """Returns the first difference between the events of two runs."""
     our_calls = _number_calls(recorded)
     their_calls = _number_calls(actual)
     to_the_letter = True
     for ours, theirs in zip_longest(recorded, actual):
         if ours is None or theirs is None or ours.event.type != theirs.event.type:
             return _other_event(ours, theirs, ended=(_has_ended(recorded), _has_ended(actual)))
-        before, now = ours.event, theirs.event
+        before = ours.event
+        now = theirs.event
         if isinstance(before, ModelRequested) and isinstance(now, ModelRequested):
             # A stored line has sorted keys, so the model's order of arguments is only in the first request.
             excused = reordered and before.bytes == now.bytes
             if excused or not to_the_letter:
                 continue
-        found = _differing_field(before.type, _fields(before, our_calls), _fields(now, their_calls), ignore)
+        our_fields = _fields(before, our_calls)
+        their_fields = _fields(now, their_calls)
+        found = _differing_field(before.type, our_fields, their_fields, ignore)
         if found is not None:
             what, text, other_text = found
             return Difference(what, ours.seq, theirs.seq, before.type, text, other_text)
@@ -230,29 +252,38 @@ def _number_calls(envelopes: Sequence[Envelope]) -> dict[str, str]:
     numbers: dict[str, str] = {}
     for envelope in envelopes:
         event = envelope.event
-        ids = [call.id for call in event.calls] if isinstance(event, ModelReplied) else [_call_id(event)]
+        ids = [_call_id(event)]
+        if isinstance(event, ModelReplied):
+            ids = [call.id for call in event.calls]
         for call_id in ids:
             if call_id is not None:
-                numbers.setdefault(call_id, f"call {len(numbers) + 1}")
+                number = len(numbers) + 1
+                numbers.setdefault(call_id, f"call {number}")
     return numbers
 
 
 def _other_event(ours: Envelope | None, theirs: Envelope | None, *, ended: tuple[bool, bool]) -> Difference:
+    """Returns the difference between an event and another one, or none."""
     recorded = "nothing: it had ended" if ended[0] else _STOPS
     actual = "nothing: it has ended" if ended[1] else _STOPS
+    seq = other_seq = None
     kind = ""
     if theirs is not None:
         actual = describe(theirs.event)
+        other_seq = theirs.seq
         kind = theirs.event.type
     if ours is not None:
         recorded = describe(ours.event)
+        seq = ours.seq
         kind = ours.event.type
-    return Difference("event", ours and ours.seq, theirs and theirs.seq, kind, recorded, actual)
+    return Difference("event", seq, other_seq, kind, recorded, actual)
 
 
 def _has_ended(events: Sequence[Envelope]) -> bool:
     """True if the run has ended. The record of a killed run just stops. A run that never started needs no remark."""
-    return not events or any(isinstance(each.event, RunFinished) for each in events)
+    if not events:
+        return True
+    return any(isinstance(each.event, RunFinished) for each in events)
 
 
 def _fields(event: Event | UnknownEvent, calls: Mapping[str, str]) -> dict[str, Any]:
@@ -262,15 +293,19 @@ def _fields(event: Event | UnknownEvent, calls: Mapping[str, str]) -> dict[str, 
     if isinstance(event, ModelRequested):
         return {"request": f"{event.bytes} bytes, sha256 {event.sha256}"}
     fields = to_json(event)
-    for path in _NOT_COMPARED.get(event.type, "").split():
+    not_compared = _NOT_COMPARED.get(event.type, "")
+    for path in not_compared.split():
         _drop(fields, path.split("."))
     if isinstance(event, CallActed):
         outcome = fields["outcome"]
         fields["content"] = outcome.pop("content")
         data = outcome.pop("data")
-        outcome |= {name: data[name] for name in _PROGRAM_RESULTS if name in data}
+        for name in _PROGRAM_RESULTS:
+            if name in data:
+                outcome[name] = data[name]
     elif isinstance(event, Compacted):
-        fields["replaced"] = sorted(calls.get(call_id, call_id) for call_id in event.replaced)
+        numbers = [calls.get(call_id, call_id) for call_id in event.replaced]
+        fields["replaced"] = sorted(numbers)
     return _renamed(fields, calls)
 
 
@@ -287,6 +322,7 @@ def _drop(value: Any, path: Sequence[str]) -> None:
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """Replaces texts that have another name, at any depth."""
     if isinstance(value, str):
         return names.get(value, value)
     if isinstance(value, list):
@@ -301,18 +337,18 @@ def _differing_field(
 ) -> tuple[str, str, str] | None:
     """Returns the kind of the first difference, and both texts. Fields with a kind of their own come last."""
     kind = _KINDS.get(event, "event")
-    for name in sorted({**ours, **theirs}, key=lambda name: f"{event}.{name}" in _KINDS):
+    names = {**ours, **theirs}
+    for name in sorted(names, key=lambda name: f"{event}.{name}" in _KINDS):
         what = _KINDS.get(f"{event}.{name}", kind)
-        if what in ignore:
-            continue
         before = _text(ours.get(name))
         now = _text(theirs.get(name))
-        if before == now:
+        if what in ignore or before == now:
             continue
         if what in _TO_THE_LETTER:
             return what, before, now
         if mask(before) != mask(now):
-            return what, *_around(before, now)
+            before, now = _around(before, now)
+            return what, before, now
     return None
 
 
@@ -330,19 +366,17 @@ def _has_an_order(event: Event | UnknownEvent) -> bool:
 def describe(event: Event | UnknownEvent) -> str:
     """Returns an event in one line."""
     text: str = event.type
-    match event:
-        case CallPlanned(call=call):
-            text += f" {call.tool} {_text(call.args)}"
-        case CallActed(outcome=outcome):
-            text += f" {outcome.status} {outcome.code or ''}"
-        case ErrorRaised(code=code, message=message):
-            text += f" {code}: {message}"
-        case RunFinished(stop_reason=reason, code=code):
-            text += f" {reason} {code or ''}"
-        case SkillLoaded(id=id):
-            text += f" {id}"
-        case _:
-            pass
+    if isinstance(event, CallPlanned):
+        args = _text(to_json(event.call.args))
+        text += f" {event.call.tool} {args}"
+    elif isinstance(event, CallActed):
+        text += f" {event.outcome.status} {event.outcome.code or ''}"
+    elif isinstance(event, ErrorRaised):
+        text += f" {event.code}: {event.message}"
+    elif isinstance(event, RunFinished):
+        text += f" {event.stop_reason} {event.code or ''}"
+    elif isinstance(event, SkillLoaded):
+        text += f" {event.id}"
     return text[:_LONGEST].rstrip()
 
 
