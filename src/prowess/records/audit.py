@@ -275,8 +275,10 @@ def _lacks(record: SessionRecord, kept: ChainHead) -> tuple[int, str] | None:
     number = len(record.lines)
     if kept.seq > number:
         return number + 1, "the end is cut off: run.json has a later one"
-    if kept.seq > 0 and record.lines[kept.seq - 1].hash == kept.hash:
-        return None
+    if kept.seq > 0:
+        line = record.lines[kept.seq - 1]
+        if line.hash == kept.hash:
+            return None
     return kept.seq, "not the end that run.json has kept"
 
 
@@ -351,7 +353,9 @@ def _differ(one: Any, other: Any) -> bool:
 
 def kept_head(document: Mapping[str, Any] | None, name: str = "head") -> ChainHead | None:
     """Returns the head stored in run.json: at the run's end, or before its start (`after`)."""
-    found = document.get(name) if document else None
+    if not document:
+        return None
+    found = document.get(name)
     if not isinstance(found, Mapping):
         return None
     seq = found.get("seq")

@@ -38,6 +38,7 @@ def _join(words: list[str]) -> str:
 
 
 def _result(outcome: Outcome) -> str:
+    """Returns `ok (0.4 s)`, `exit 2 (0.1 s): no such file`, or what else became of a call."""
     data = outcome.data
     took = ""
     duration = data.get("duration_ms")

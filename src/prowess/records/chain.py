@@ -159,6 +159,7 @@ def unknown_session(key: SessionKey) -> StoreError:
 
 
 def broken_record(key: SessionKey, what: str, hint: str | None = None) -> AuditBroken:
+    """Returns the error for a session whose record is damaged."""
     if hint is None:
         hint = "Restore the database from a copy, or delete the session."
     message = f"The record of session '{key.session}' {what}."
@@ -195,6 +196,7 @@ def _check_storable(key: SessionKey, envelope: Envelope) -> None:
 
 
 def _belongs(envelope: Envelope, key: SessionKey) -> bool:
+    """True if the event names the session that it is appended to."""
     if envelope.session != key.session or envelope.user != key.user:
         return False
     return envelope.app == key.app and envelope.tenant == key.tenant

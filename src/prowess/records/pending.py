@@ -189,6 +189,7 @@ class _PendingReader:
                 del self._asked[place]
 
     def _settle(self, call_id: str, run: str) -> None:
+        """Removes the questions about a call that was made."""
         for place in self._places(run, call_id):
             del self._asked[place]
 

@@ -183,6 +183,7 @@ class _SummaryReader:
         return summary
 
     def _answered(self, summary: RunSummary, run: str, event: ApprovalAnswered) -> None:
+        """Counts an answer. A question that was answered in advance was not asked."""
         question = (run, event.call_id, event.capability)
         if question in self._asking:
             self._asking.remove(question)

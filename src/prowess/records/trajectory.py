@@ -211,6 +211,7 @@ class _TrajectoryReader:
         self.steps[key] = CallStep(index=index, tool=tool, skill=skill, args=args, trigger=call.trigger)
 
     def _act(self, event: CallActed, run: str) -> None:
+        """Notes what became of a call."""
         key = (run, event.call_id)
         outcome = event.outcome
         if key not in self.steps:  # it was not begun, because of a limit
