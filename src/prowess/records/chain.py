@@ -21,6 +21,7 @@ from prowess.errors import AuditBroken, SessionConflict, StoreError
 
 GENESIS = ChainHead()
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+_MISTAKE = "This is a mistake in the program that appends it; nothing was written."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,13 +187,16 @@ def parse_expiry(at: str | None) -> str | None:
 def _check_storable(key: SessionKey, envelope: Envelope) -> None:
     event = envelope.event
     if event.type in EPHEMERAL:
-        raise _mistake(f"An event of type '{event.type}' is only shown, never stored.", "event-ephemeral")
+        what = f"An event of type '{event.type}' is only shown, never stored."
+        raise StoreError(what, code="event-ephemeral", hint=_MISTAKE)
     if not _belongs(envelope, key):
-        raise _mistake(f"An event of session '{envelope.session}' does not belong to '{key.session}'.")
+        what = f"An event of session '{envelope.session}' does not belong to '{key.session}'."
+        raise StoreError(what, code="event-invalid", hint=_MISTAKE)
     if isinstance(event, UnknownEvent):
         hidden = sorted(set(PLACE) & event.data.keys())
         if hidden:
-            raise _mistake(f"An event of type '{event.type}' has a field '{hidden[0]}', which is reserved.")
+            what = f"An event of type '{event.type}' has a field '{hidden[0]}', which is reserved."
+            raise StoreError(what, code="event-invalid", hint=_MISTAKE)
 
 
 def _belongs(envelope: Envelope, key: SessionKey) -> bool:
@@ -200,11 +204,6 @@ def _belongs(envelope: Envelope, key: SessionKey) -> bool:
     if envelope.session != key.session or envelope.user != key.user:
         return False
     return envelope.app == key.app and envelope.tenant == key.tenant
-
-
-def _mistake(what: str, code: str = "event-invalid") -> StoreError:
-    hint = "This is a mistake in the program that appends it; nothing was written."
-    return StoreError(what, code=code, hint=hint)
 
 
 def _data_of(line: str | Mapping[str, Any] | Envelope) -> Any:
