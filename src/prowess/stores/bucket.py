@@ -43,6 +43,8 @@ _VARIABLES = {
 }
 _FAMILY = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
 _ENDPOINTS = ("endpoint", "base_url", "google_base_url", "azure_endpoint", "azure_storage_endpoint")
+_STATUS = re.compile(r"status code: (\d{3})")
+_REASON = re.compile(r"<Code>(\w{1,60})</Code>")
 _WRONG_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed")  # codes of S3
 KEY_HINTS = {
     "s3": "Set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION; profiles in ~/.aws are not read.",
@@ -349,8 +351,11 @@ class Bucket:
 
     def _explain(self, text: str) -> StoreError:
         """Turns an answer of the provider into an error with a hint."""
-        status = _first_match(r"status code: (\d{3})", text)
-        reason = _first_match(r"<Code>(\w{1,60})</Code>", text)
+        status = reason = ""
+        if match := _STATUS.search(text):
+            status = match[1]
+        if match := _REASON.search(text):
+            reason = match[1]
         answered = f"{self.url} answered {status} {reason}".rstrip()
         if _names_bucket(text) or (status == "404" and not reason):
             return self._missing()
@@ -439,13 +444,6 @@ def not_conditional(url: str) -> StoreError:
         code="store-not-conditional",
         hint="Use a server that honours conditional puts (If-None-Match), or keep artifacts in a folder.",
     )
-
-
-def _first_match(pattern: str, text: str) -> str:
-    match = re.search(pattern, text)
-    if match is None:
-        return ""
-    return match[1]
 
 
 def _names_bucket(text: str) -> bool:
