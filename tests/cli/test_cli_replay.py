@@ -23,8 +23,8 @@ from prowess.core.events import Envelope, ErrorRaised, ModelReplied, ModelReques
 from prowess.core.values import SessionKey
 from prowess.errors import ModelError, ModelOverloaded
 from prowess.models.scripted import ScriptedModel
+from prowess.records.diff import settled
 from prowess.runtime.runtime import open_runtime
-from prowess.runtime.services.replay import settled
 from prowess.stores.sqlite import SqliteEventLog
 
 SCRIPT = "import sys\nprint('rows:', len(open(sys.argv[1]).read().split()))\n"

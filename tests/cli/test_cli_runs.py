@@ -48,10 +48,10 @@ from prowess.core.events import (
 )
 from prowess.core.values import CatalogPlan, Decision, Outcome, Part, Plan, SessionKey, Step, TokenUse, ToolCall, Usage
 from prowess.records.audit import SessionRecord, check_run, check_session
-from prowess.records.diff import first_difference
+from prowess.records.diff import first_difference, settled
 from prowess.records.spans import render_spans
 from prowess.records.timeline import timeline
-from prowess.runtime.services.replay import Recorded, settled
+from prowess.runtime.services.replay import Recorded
 from prowess.stores.run_folders import MirroredLog
 from prowess.stores.sqlite import SqliteEventLog
 from prowess.workspace.session_folder import hold_session

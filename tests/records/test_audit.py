@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from prowess.core.events import (
     CallActed,
     CallDecided,
     CallPlanned,
+    Compacted,
     Envelope,
     EpochStarted,
     ErrorRaised,
@@ -425,6 +426,40 @@ def test_calls_made_at_the_same_time_and_child_runs_compare_in_any_order() -> No
         Envelope(seq=1, at=AT, session="t", run=f"x{each.run}", event=each.event) for part in children for each in part
     ]
     assert first_difference(mixed, renamed) is None
+
+
+def test_a_field_that_a_later_release_adds_is_compared() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Ended(RunFinished):
+        mood: str
+
+    def ended(mood: str) -> list[Envelope]:
+        return seen(Ended(stop_reason="answer", mood=mood))
+
+    assert first_difference(ended("good at 12:01:30.5 s"), ended("good at 12:01:30.7 s")) is None
+    found = first_difference(ended("good"), ended("bad"))
+    assert found is not None and (found.what, found.recorded, found.actual) == ("end", "good", "bad")
+
+
+def test_ids_that_a_provider_gives_to_calls_are_not_compared() -> None:
+    def asked(*ids: str, tool: str = "b") -> list[Envelope]:
+        calls = [ToolCall(id=id, tool=name) for id, name in zip(ids, ("a", tool), strict=True)]
+        outcome = Outcome(status="ok")
+        acted = [CallActed(call_id=each.id, outcome=outcome) for each in calls]
+        replaced = dict.fromkeys(ids, "…")
+        compacted = Compacted(why="full", before_tokens=2, after_tokens=1, replaced=replaced)
+        return seen(ModelReplied(calls=tuple(calls)), *(CallPlanned(call=each) for each in calls), *acted, compacted)
+
+    assert first_difference(asked("call_Zx1", "call_Qy2"), asked("toolu_9Kp", "toolu_3Rt")) is None
+    found = first_difference(asked("call_Zx1", "call_Qy2"), asked("toolu_9Kp", "toolu_3Rt", tool="c"))
+    assert found is not None and found.what == "reply"
+
+
+def test_a_request_that_was_tried_again_counts_once() -> None:
+    request = ModelRequested(bytes=10, sha256="a" * 64)
+    busy = ErrorRaised(code="model-overloaded", message="busy", hint="Trying again in 1 s.")
+    assert first_difference(seen(request, busy, request, REPLY), seen(request, REPLY)) is None
+    assert first_difference(seen(request, busy, REPLY), seen(request, request, busy, REPLY)) is None
 
 
 @pytest.mark.parametrize(

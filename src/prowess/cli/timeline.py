@@ -12,7 +12,7 @@ _MARKS = {"skill": "* ", "unload": "* ", "call": "- ", "text": "  ", "note": "! 
 
 
 def show(screen: Screen, runs: Sequence[dict[str, Any]]) -> None:
-    """Prints the runs that `prowess.records.timeline.tell` returns."""
+    """Prints the runs that `prowess.records.story.tell` returns."""
     for number, run in enumerate(runs):
         if number:
             screen.text()

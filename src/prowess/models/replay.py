@@ -23,6 +23,7 @@ from prowess.core.events import (
     ErrorRaised,
     ModelReplied,
     ModelRequested,
+    ProtocolName,
     RunStarted,
     TextDelta,
     parse_event,
@@ -42,7 +43,9 @@ class Divergence(NamedTuple):
     actual: ModelRequested
 
 
-class _Recorded(NamedTuple):
+class _Exchange(NamedTuple):
+    """Request of a recorded run, and its reply."""
+
     run: str
     requested: ModelRequested | None
     replied: ModelReplied | None  # None: the request did not fit into the model's window
@@ -55,19 +58,26 @@ class ReplayModel:
         self.name = name
         self.context_tokens: int | None = None
         self.divergence: Divergence | None = None
+        self.started: RunStarted | None = None
+        self.protocol: ProtocolName = "tools"
+        self.catalog_tokens: int | None = None
+        self._requests: dict[str, str] = {}  # recorded run -> its request
         recorded = list(events)
-        opened = [envelope.event for envelope in recorded if isinstance(envelope.event, RunStarted)]
-        self.started = opened[0] if opened else None
-        self.protocol = self.started.protocol if self.started else "tools"
-        planned = [envelope.event for envelope in recorded if isinstance(envelope.event, CatalogPlanned)]
-        self.catalog_tokens = planned[0].plan.tokens.budget if planned else None
+        for envelope in recorded:
+            event = envelope.event
+            if isinstance(event, RunStarted):
+                self._requests[envelope.run] = event.request
+                if self.started is None:
+                    self.started = event
+                    self.protocol = event.protocol
+            elif isinstance(event, CatalogPlanned) and self.catalog_tokens is None:
+                self.catalog_tokens = event.plan.tokens.budget
         self._left, self._shortened = _pair(recorded)
-        self._requests = {each.run: each.event.request for each in recorded if isinstance(each.event, RunStarted)}
         self._runs: dict[str, str | None] = {}  # id of a run that asks now -> id of the recorded run
         self._played: dict[str, int] = {}  # recorded run -> number of its requests played so far
         self._strict = strict
         self._asked = 0
-        self._next: _Recorded | None = None
+        self._next: _Exchange | None = None
 
     @property
     def unused(self) -> int:
@@ -76,16 +86,19 @@ class ReplayModel:
 
     def expect(self, sha256: str, bytes: int) -> None:
         """Sets the next request, as `model_requested` describes it."""
-        actual = ModelRequested(bytes=bytes, sha256=sha256)
-        self._next = self._choose(actual)
-        recorded = self._next.requested if self._next else None
+        self._next = self._choose(sha256)
+        if self._next is None:
+            return
+        recorded = self._next.requested
         if recorded is None or recorded.sha256 == sha256:
             return
+        number = self._asked + 1
         if self.divergence is None:
-            self.divergence = Divergence(self._asked + 1, recorded, actual)
+            actual = ModelRequested(bytes=bytes, sha256=sha256)
+            self.divergence = Divergence(number, recorded, actual)
         if self._strict:
             raise ModelError(
-                f"Request {self._asked + 1} is not the one that was recorded.{self._diverged()}",
+                f"Request {number} is not the one that was recorded.{self._diverged()}",
                 code="replay-diverged",
                 hint="Skills, prompts or tools have changed since. Compare the runs, or record it again.",
             )
@@ -93,7 +106,10 @@ class ReplayModel:
     def shortened(self, run: str, task: str, *, take: bool = False) -> Shortened | None:
         """Returns how the recorded run was shortened before the next request of `run`; with `take`, only once."""
         place = self._place(run, task)
-        return self._shortened.pop(place, None) if take else self._shortened.get(place)
+        found = self._shortened.get(place)
+        if take:
+            self._shortened.pop(place, None)
+        return found
 
     async def reply(
         self,
@@ -103,79 +119,100 @@ class ReplayModel:
         on_delta: Callable[[TextDelta | CallDelta], None] | None = None,
         schema: Mapping[str, Any] | None = None,
     ) -> ModelReplied:
+        answered = self._asked
         self._asked += 1
         if not self._left:
+            what = f"The recording ({self.name}) has {answered} replies and was asked for number {self._asked}."
             raise ModelError(
-                f"The recording ({self.name}) has {self._asked - 1} replies and was asked for number {self._asked}."
-                + self._diverged(),
+                what + self._diverged(),
                 code="replay-exhausted",
                 hint="The run went another way than the recorded one. Record it again.",
             )
-        chosen, self._next = self._next or self._left[0], None
+        chosen = self._next or self._left[0]
+        self._next = None
         self._left.remove(chosen)
-        self._played[chosen.run] = self._played.get(chosen.run, 0) + 1
-        if chosen.replied is None:
+        played = self._played.get(chosen.run, 0)
+        self._played[chosen.run] = played + 1
+        reply = chosen.replied
+        if reply is None:
             raise ModelError(
                 f"Request {self._asked} was too long for the model when it was recorded.",
                 code="context-overflow",
                 hint="It is shortened as it was then.",
             )
-        if on_delta is not None and chosen.replied.text:
-            on_delta(TextDelta(text=chosen.replied.text))
-        return chosen.replied
+        if on_delta is not None and reply.text:
+            on_delta(TextDelta(text=reply.text))
+        return reply
 
     async def aclose(self) -> None:
         """Does nothing: there is nothing to close."""
 
-    def _choose(self, actual: ModelRequested) -> _Recorded | None:
+    def _choose(self, sha256: str) -> _Exchange | None:
         """Returns the recording of this exact request among the waiting runs, or else the next one."""
-        waiting: dict[str, _Recorded] = {}
-        for recorded in self._left:
-            waiting.setdefault(recorded.run, recorded)
-        asked = (r for r in waiting.values() if r.requested and r.requested.sha256 == actual.sha256)
-        return next(asked, None) or next(iter(waiting.values()), None)
+        seen: set[str] = set()
+        for exchange in self._left:
+            if exchange.run in seen:
+                continue
+            seen.add(exchange.run)
+            requested = exchange.requested
+            if requested is not None and requested.sha256 == sha256:
+                return exchange
+        return self._left[0] if self._left else None
 
     def _place(self, run: str, task: str) -> tuple[str | None, int]:
-        """Maps a run to a recorded one. The first that asks is the main run; a child is the next with the same task."""
+        """Returns the recorded run that this one repeats, and the number of its requests so far."""
         if run not in self._runs:
-            taken = set(self._runs.values())
-            free = [each for each in self._requests if each not in taken]
-            same = [each for each in free if self._runs and self._requests[each] == task]
-            self._runs[run] = next(iter(same or free), None)
+            self._runs[run] = self._find_run(task)
         recorded = self._runs[run]
-        return recorded, self._played.get(recorded or "", 0)
+        if recorded is None:
+            return None, 0
+        return recorded, self._played.get(recorded, 0)
+
+    def _find_run(self, task: str) -> str | None:
+        """Finds the recorded run for a run that asks now. The first that asks is the main run; a child is the next with
+        the same task."""
+        taken = self._runs.values()
+        free = [each for each in self._requests if each not in taken]
+        if self._runs:
+            for run in free:
+                if self._requests[run] == task:
+                    return run
+        return free[0] if free else None
 
     def _diverged(self) -> str:
         if self.divergence is None:
             return ""
         number, recorded, actual = self.divergence
-        return (
-            f" Request {number} had {recorded.bytes} bytes ({recorded.sha256[:12]}) when it was recorded, "
-            f"and has {actual.bytes} ({actual.sha256[:12]}) now."
-        )
+        then = f"{recorded.bytes} bytes ({recorded.sha256[:12]})"
+        now = f"{actual.bytes} ({actual.sha256[:12]})"
+        return f" Request {number} had {then} when it was recorded, and has {now} now."
 
 
-def _pair(events: Sequence[Envelope]) -> tuple[list[_Recorded], dict[tuple[str | None, int], Shortened]]:
+def _pair(events: Sequence[Envelope]) -> tuple[list[_Exchange], dict[tuple[str | None, int], Shortened]]:
     """Pairs each reply with its request, and finds where the run was shortened.
 
     A request that was tried again counts once. A shortening is found by run and by the number of requests before it.
     """
-    found: list[_Recorded] = []
+    found: list[_Exchange] = []
     shortened: dict[tuple[str | None, int], Shortened] = {}
     asked: dict[str, ModelRequested] = {}
     failed: dict[str, ErrorRaised] = {}
     for envelope in events:
-        event, run = envelope.event, envelope.run
+        event = envelope.event
+        run = envelope.run
+        failure = failed.pop(run, None)
         if isinstance(event, ModelRequested):
             asked[run] = event
         elif isinstance(event, ModelReplied):
-            found.append(_Recorded(run, asked.pop(run, None), event))
+            request = asked.pop(run, None)
+            found.append(_Exchange(run, request, event))
         elif isinstance(event, Compacted):
             if run in asked:
-                found.append(_Recorded(run, asked.pop(run), None))
-            shortened[run, sum(each.run == run for each in found)] = Shortened(event, failed.get(run))
-        failed.pop(run, None)
-        if isinstance(event, ErrorRaised) and event.message.startswith(NO_SUMMARY):
+                request = asked.pop(run)
+                found.append(_Exchange(run, request, None))
+            number = sum(each.run == run for each in found)
+            shortened[run, number] = Shortened(event, failure)
+        elif isinstance(event, ErrorRaised) and event.message.startswith(NO_SUMMARY):
             failed[run] = event
     return found, shortened
 
@@ -185,7 +222,8 @@ def load_recording(path: str | os.PathLike[str], *, name: str | None = None, str
     file = os.fspath(path)
     if os.path.isdir(file):
         file = os.path.join(file, "events.jsonl")
-    model = ReplayModel(load_events(file), name=name or f"replay:{file}", strict=strict)
+    events = load_events(file)
+    model = ReplayModel(events, name=name or f"replay:{file}", strict=strict)
     if not model.unused:
         raise ConfigError(
             f"The recording {file} has no replies of a model.",
@@ -202,12 +240,14 @@ def load_events(file: str) -> list[Envelope]:
         with open(open_regular(file, follow=True), "rb") as lines:
             while line := lines.readline(MAX_LINE_BYTES):
                 if line.strip():
-                    events.append(parse_event(json.loads(line)))
+                    data = json.loads(line)
+                    events.append(parse_event(data))
     except (OSError, ValueError, RecursionError) as error:
-        place = file if isinstance(error, OSError) else f"{file}:{len(events) + 1}"
-        raise ConfigError(
-            f"The recording {place} cannot be read: {getattr(error, 'strerror', None) or error}."[:500],
-            code="recording-invalid",
-            hint="A recording is the events.jsonl of a run, as it was written.",
-        ) from error
+        place = file
+        if not isinstance(error, OSError):
+            place += f":{len(events) + 1}"
+        reason = getattr(error, "strerror", None) or error
+        what = f"The recording {place} cannot be read: {reason}."
+        hint = "A recording is the events.jsonl of a run, as it was written."
+        raise ConfigError(what[:500], code="recording-invalid", hint=hint) from error
     return events

@@ -7,7 +7,8 @@
 - marks: HMACs that prove which events this user's home wrote
 - pending: finds questions that wait for a person's answer
 - spans: turns a run's events into OpenTelemetry spans
+- story: a session as a story, run by run
 - summary: sums up a run from its events, for run.json
 - trajectory: reads the events of runs into one trajectory: calls, loaded skills, usage, answer
-- timeline: texts about events, for the live view, a timeline and a story
+- timeline: texts about events, for the live view, a timeline and a story; a run as a timeline
 """

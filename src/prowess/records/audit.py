@@ -49,8 +49,11 @@ class LogLine:
 
     @property
     def run(self) -> str | None:
-        run = self.data.get("run") if self.data else None
-        return run if isinstance(run, str) else None
+        return _text_field(self.data, "run")
+
+    @property
+    def hash(self) -> str | None:
+        return _text_field(self.data, "hash")
 
 
 class SessionRecord:
@@ -58,14 +61,17 @@ class SessionRecord:
     lines from another place."""
 
     def __init__(self, key: SessionKey | None, lines: Sequence[LogLine], head: ChainHead | None) -> None:
-        self.key, self.lines, self.head = key, lines, head
+        self.key = key
+        self.lines = lines
+        self.head = head
         self.envelopes: list[Envelope] = []
         self._places: dict[str, list[int]] = {}  # run -> indexes of its lines
         for place, line in enumerate(lines):
             envelope = _parse(line.data)
             if envelope is not None:
                 self.envelopes.append(envelope)
-            if (run := line.run) is not None:
+            run = line.run
+            if run is not None:
                 self._places.setdefault(run, []).append(place)
         self.runs: list[RunSummary] = summarise(self.envelopes)
         self.ends = frozenset(summary.head.hash for summary in self.runs)
@@ -73,58 +79,80 @@ class SessionRecord:
     @cached_property
     def faults(self) -> list[str | None]:
         """Fault of each single line: missing, edited, or at the wrong place or in the wrong session."""
-        return [_fault(line, self.key) for line in self.lines]
+        key = self.key
+        return [_fault(line, key) for line in self.lines]
 
     @cached_property
     def breaks(self) -> list[bool]:
         """True for each line that is not linked to the line before it."""
-        hashes = [GENESIS.hash, *(line.data.get("hash") if line.data else None for line in self.lines)]
-        return [
-            not line.data or line.data.get("prev") != before
-            for line, before in zip(self.lines, hashes[:-1], strict=True)
-        ]
+        found: list[bool] = []
+        before: Any = GENESIS.hash
+        for line in self.lines:
+            data = line.data or {}
+            is_linked = bool(data) and data.get("prev") == before
+            found.append(not is_linked)
+            before = data.get("hash")
+        return found
 
     @cached_property
     def last_bad(self) -> int:
         """Number of the last line with a fault, or 0."""
-        bad = [line.seq for line, fault, off in zip(self.lines, self.faults, self.breaks, strict=True) if fault or off]
-        return bad[-1] if bad else 0
+        last = 0
+        for line, fault, is_off in zip(self.lines, self.faults, self.breaks, strict=True):
+            if fault or is_off:
+                last = line.seq
+        return last
 
     def first_bad(self, start: int, end: int) -> tuple[int, str] | None:
         """Returns the first fault among the lines from `start` up to `end`. The links between them count, and so does
         the link of the session's first line."""
         for place in range(start, end):
-            if (fault := self.faults[place]) is not None:
-                return self.lines[place].seq, fault
-            if self.breaks[place] and (place > start or place == 0):
-                return self.lines[place].seq, "not linked to the event before it"
+            seq = self.lines[place].seq
+            fault = self.faults[place]
+            if fault is not None:
+                return seq, fault
+            is_first = place == start and place > 0
+            if self.breaks[place] and not is_first:
+                return seq, "not linked to the event before it"
         return None
 
     @classmethod
     def of_lines(cls, lines: Sequence[str], head: ChainHead | None = None) -> SessionRecord:
         """Makes a record of lines from another place, such as a copy. `head` is the stored head, if there is one."""
-        numbered = [LogLine(seq=place, text=text, data=_object(text)) for place, text in enumerate(lines, 1)]
+        numbered: list[LogLine] = []
+        for text in lines:
+            numbered.append(_next_line(numbered, text))
         return cls(None, numbered, head)
 
     def find(self, run: str) -> RunSummary | None:
-        return next((summary for summary in self.runs if run == summary.run or run in summary.children), None)
+        """Returns the summary of the run that `run` names, or of the run that it is a child of."""
+        for summary in self.runs:
+            if run == summary.run:
+                return summary
+            if run in summary.children:
+                return summary
+        return None
 
     def of(self, summary: RunSummary) -> list[Envelope]:
+        """Returns the events of a run and of its children."""
         runs = {summary.run, *summary.children}
-        return [envelope for envelope in self.envelopes if envelope.run in runs]
+        return [each for each in self.envelopes if each.run in runs]
 
     def slice(self, summary: RunSummary) -> list[LogLine]:
         """Returns the lines from the run's first to its last, and unreadable lines next to them, which may belong to
         it."""
-        places = [place for run in (summary.run, *summary.children) for place in self._places.get(run, ())]
+        places: list[int] = []
+        for run in (summary.run, *summary.children):
+            places += self._places.get(run, ())
         if not places:
             return []
-        first, last = min(places), max(places)
+        first = min(places)
         while first > 0 and self.lines[first - 1].run is None:
             first -= 1
-        while last + 1 < len(self.lines) and self.lines[last + 1].run is None:
-            last += 1
-        return list(self.lines[first : last + 1])
+        end = max(places) + 1
+        while end < len(self.lines) and self.lines[end].run is None:
+            end += 1
+        return list(self.lines[first:end])
 
 
 async def read_session(log: EventLog, key: SessionKey) -> SessionRecord:
@@ -137,23 +165,40 @@ async def read_session(log: EventLog, key: SessionKey) -> SessionRecord:
     while len(lines) < head.seq and gaps <= _MOST_GAPS:
         try:
             async for text in log.lines(key, after_seq=len(lines)):
-                lines.append(LogLine(seq=len(lines) + 1, text=text, data=_object(text)))
+                lines.append(_next_line(lines, text))
             break
         except StoreError as error:
-            if not isinstance(error, AuditBroken) and error.code not in _UNREADABLE:
+            is_gap = isinstance(error, AuditBroken) or error.code in _UNREADABLE
+            if not is_gap:
                 raise
             gaps += 1
-            lines.append(LogLine(seq=len(lines) + 1, text=None, data=None))
+            lines.append(_next_line(lines, None))
     return SessionRecord(key, lines, head)
 
 
+def _next_line(lines: Sequence[LogLine], text: str | None) -> LogLine:
+    """Numbers a text. None stands for a line that is missing or cannot be read."""
+    data = None
+    if text is not None:
+        data = _object(text)
+    return LogLine(seq=len(lines) + 1, text=text, data=data)
+
+
 def explain_orphan(orphan: OrphanedEvents) -> str:
-    owner = "" if orphan.tenant == "default" else f" of tenant '{orphan.tenant}'"
+    """Returns the reason why a row or its events are suspicious."""
+    owner = ""
+    if orphan.tenant != "default":
+        owner = f" of tenant '{orphan.tenant}'"
     if orphan.expiry is not None:
         return f"its row{owner} has an expiry that was not set by Prowess ({orphan.expiry[:100]}); it does not count"
-    events = f"{orphan.events} {'event' if orphan.events == 1 else 'events'}"
+    number = orphan.events
+    events = f"{number} events"
+    are = "are"
+    if number == 1:
+        events = "1 event"
+        are = "is"
     if orphan.orphaned:
-        return f"its row is gone{owner}, and {events} of it {'is' if orphan.events == 1 else 'are'} left"
+        return f"its row is gone{owner}, and {events} of it {are} left"
     return f"{events}{owner} outside of what its row counts"
 
 
@@ -162,46 +207,62 @@ def explain_orphan(orphan: OrphanedEvents) -> str:
 
 def check_session(record: SessionRecord) -> Check:
     """Checks the whole chain, from its start to the head in the store."""
-    events = sum(line.text is not None for line in record.lines)
-    fault = record.first_bad(0, len(record.lines))
-    if fault is None and record.head is not None:
-        fault = _differs(record.lines[-1] if record.lines else None, record.head)
-    if fault is not None:
-        return Check(valid=False, events=events, first_bad=fault[0], why=fault[1])
-    return Check(valid=True, events=events, anchored=record.head is not None)
+    lines = record.lines
+    head = record.head
+    fault = record.first_bad(0, len(lines))
+    if fault is None and head is not None:
+        last = lines[-1] if lines else None
+        fault = _differs(last, head)
+    return _checked(lines, fault, anchored=head is not None)
+
+
+def _checked(lines: Sequence[LogLine], fault: tuple[int, str] | None, *, anchored: bool) -> Check:
+    events = sum(line.text is not None for line in lines)
+    if fault is None:
+        return Check(valid=True, events=events, anchored=anchored)
+    seq, why = fault
+    return Check(valid=False, events=events, first_bad=seq, why=why)
 
 
 def check_run(record: SessionRecord, summary: RunSummary, kept: ChainHead | None = None) -> Check:
     """Checks the run's slice and the links at both ends. `kept` is the head that was stored elsewhere when the run
     ended."""
     part = record.slice(summary)
-    events = sum(line.text is not None for line in part)
     if not part:
         return Check(valid=False, events=0, why="there is no event of it")
-    first, last = part[0].seq, part[-1].seq
+    first = part[0].seq
+    last = part[-1].seq
     end = len(record.lines)
+    head = record.head
     fault = record.first_bad(max(0, first - 2), min(end, last + 1))  # including one line before and one after
-    if fault is None and last == end and record.head is not None:
-        fault = _differs(part[-1], record.head)
+    if fault is None and last == end and head is not None:
+        fault = _differs(part[-1], head)
     if fault is None and kept is not None:
         fault = _lacks(record, kept)
-    if fault is not None:
-        return Check(valid=False, events=events, first_bad=fault[0], why=fault[1])
-    to_the_head = record.head is not None and record.last_bad <= last and not _differs(record.lines[-1], record.head)
-    return Check(valid=True, events=events, anchored=kept is not None or to_the_head)
+    anchored = kept is not None
+    if fault is None and head is not None and record.last_bad <= last:
+        anchored = anchored or not _differs(record.lines[-1], head)
+    return _checked(part, fault, anchored=anchored)
 
 
 def _fault(line: LogLine, key: SessionKey | None) -> str | None:
-    if line.text is None or line.data is None:
-        return "missing" if line.text is None else "not an event"
-    prev = line.data.get("prev")
-    before = ChainHead(seq=line.seq - 1, hash=prev if isinstance(prev, str) else "")
-    return verify_chain([line.text], after=before, key=key).why
+    text = line.text
+    if text is None:
+        return "missing"
+    if line.data is None:
+        return "not an event"
+    prev = _text_field(line.data, "prev") or ""
+    before = ChainHead(seq=line.seq - 1, hash=prev)
+    return verify_chain([text], after=before, key=key).why
 
 
 def _differs(last: LogLine | None, head: ChainHead) -> tuple[int, str] | None:
     """Compares the last line with the stored head. None means that there is no line."""
-    seq, found = (last.seq, last.data.get("hash") if last.data else None) if last else (0, GENESIS.hash)
+    seq = 0
+    found: str | None = GENESIS.hash
+    if last is not None:
+        seq = last.seq
+        found = last.hash
     if seq < head.seq:
         return seq + 1, "the end is cut off"
     if seq > head.seq or found != head.hash:
@@ -210,12 +271,15 @@ def _differs(last: LogLine | None, head: ChainHead) -> tuple[int, str] | None:
 
 
 def _lacks(record: SessionRecord, kept: ChainHead) -> tuple[int, str] | None:
-    if kept.seq > len(record.lines):
-        return len(record.lines) + 1, "the end is cut off: run.json has a later one"
-    line = record.lines[kept.seq - 1] if kept.seq > 0 else None
-    if line is None or not line.data or line.data.get("hash") != kept.hash:
-        return kept.seq, "not the end that run.json has kept"
-    return None
+    """Compares the line that was the last one with the head in run.json."""
+    number = len(record.lines)
+    if kept.seq > number:
+        return number + 1, "the end is cut off: run.json has a later one"
+    if kept.seq > 0:
+        line = record.lines[kept.seq - 1]
+        if line.hash == kept.hash:
+            return None
+    return kept.seq, "not the end that run.json has kept"
 
 
 # --- a copy -----------------------------------------------------------------------------------------------------------
@@ -223,18 +287,20 @@ def _lacks(record: SessionRecord, kept: ChainHead) -> tuple[int, str] | None:
 
 def check_copy(lines: Sequence[str], summary: Mapping[str, Any] | None) -> Check:
     """Checks the lines of an events.jsonl, with the run.json beside it, if there is one."""
-    after, head = kept_head(summary, "after"), kept_head(summary)
+    after = kept_head(summary, "after")
+    head = kept_head(summary)
     if not lines:
-        return Check(valid=False, events=0, first_bad=after.seq + 1 if after else 1, why="there is no event in it")
+        start = after or GENESIS
+        return Check(valid=False, events=0, first_bad=start.seq + 1, why="there is no event in it")
     if after is None:
-        after = _before(_object(lines[0]))
+        after = _before(_object(lines[0]) or {})
     report = verify_chain(lines, head, after=after)
-    valid = report.valid
+    anchored = report.valid and head is not None
     return Check(
-        valid=valid,
+        valid=report.valid,
         events=report.events,
         first_bad=report.first_bad,
-        anchored=valid and head is not None,
+        anchored=anchored,
         why=report.why,
     )
 
@@ -244,12 +310,14 @@ def compare_copy(lines: Sequence[str], record: SessionRecord, summary: RunSummar
     theirs = [line for line in record.slice(summary) if line.data is not None]
     for copied, kept in zip(lines, theirs, strict=False):
         data = _object(copied)
-        if data is None or not kept.data or dict(data) != dict(kept.data):
+        if not data or data != kept.data:
             return kept.seq, "not what the log has"
-    if len(lines) < len(theirs):
-        return theirs[len(lines)].seq, LACKS
-    if len(lines) > len(theirs):
-        return (theirs[-1].seq if theirs else 0) + 1, "not in the log"
+    copies = len(lines)
+    if copies < len(theirs):
+        return theirs[copies].seq, LACKS
+    if copies > len(theirs):
+        last = theirs[-1].seq if theirs else 0
+        return last + 1, "not in the log"
     return None
 
 
@@ -259,33 +327,63 @@ def compare_summary(document: Mapping[str, Any], summary: RunSummary, *, alone: 
     wanted = summary.to_json()
     if document.get("schema") != SCHEMA:
         return f"run.json is of another schema than {SCHEMA}, which is all that this release knows"
-    if unknown := sorted(document.keys() - wanted.keys() - {"store"}):  # the events do not name the store
-        return f"run.json has the field '{unknown[0][:100]}', which {SCHEMA} does not have"
-    if document.get("key_output", "") is None and (wanted["key_output"] or {}).get("name") == "stdout":
+    unknown = document.keys() - wanted.keys() - {"store"}  # the events do not name the store
+    if unknown:
+        first = min(unknown)[:100]
+        return f"run.json has the field '{first}', which {SCHEMA} does not have"
+    key_output = wanted["key_output"] or {}
+    if document.get("key_output", "") is None and key_output.get("name") == "stdout":
         wanted["key_output"] = None  # older records had no stdout here
-    names = [name for name in wanted if not (alone and name == "after")]
-    wrong = [name for name in names if name not in document or _differ(document[name], to_json(wanted[name]))]
-    return f"run.json does not have the {' and '.join(wrong)} of the events" if wrong else None
+    if alone:
+        del wanted["after"]
+    wrong: list[str] = []
+    for name, value in wanted.items():
+        if name not in document or _differ(document[name], to_json(value)):
+            wrong.append(name)
+    if not wrong:
+        return None
+    return f"run.json does not have the {' and '.join(wrong)} of the events"
 
 
 def _differ(one: Any, other: Any) -> bool:
     """Compares as JSON, where true is not 1."""
-    return json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True)
+    text = json.dumps(one, sort_keys=True)
+    return text != json.dumps(other, sort_keys=True)
 
 
 def kept_head(document: Mapping[str, Any] | None, name: str = "head") -> ChainHead | None:
     """Returns the head stored in run.json: at the run's end, or before its start (`after`)."""
-    found = document.get(name) if document else None
+    if not document:
+        return None
+    found = document.get(name)
     if not isinstance(found, Mapping):
         return None
-    seq, last = found.get("seq"), found.get("hash")
-    return ChainHead(seq=seq, hash=last) if type(seq) is int and isinstance(last, str) else None
+    seq = found.get("seq")
+    last = found.get("hash")
+    if type(seq) is not int or not isinstance(last, str):
+        return None
+    return ChainHead(seq=seq, hash=last)
 
 
-def _before(data: Mapping[str, Any] | None) -> ChainHead:
+def _before(data: Mapping[str, Any]) -> ChainHead:
     """Returns the start that a copy's first line claims; the copy alone cannot prove it."""
-    seq, prev = (data.get("seq"), data.get("prev")) if data else (None, None)
-    return ChainHead(seq=seq - 1 if type(seq) is int else 0, hash=prev if isinstance(prev, str) else GENESIS.hash)
+    prev = _text_field(data, "prev")
+    if prev is None:
+        prev = GENESIS.hash
+    before = 0
+    seq = data.get("seq")
+    if type(seq) is int:
+        before = seq - 1
+    return ChainHead(seq=before, hash=prev)
+
+
+def _text_field(data: Mapping[str, Any] | None, name: str) -> str | None:
+    if not data:
+        return None
+    value = data.get(name)
+    if isinstance(value, str):
+        return value
+    return None
 
 
 def _object(text: str) -> Mapping[str, Any] | None:

@@ -21,6 +21,7 @@ from prowess.errors import AuditBroken, SessionConflict, StoreError
 
 GENESIS = ChainHead()
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+_MISTAKE = "This is a mistake in the program that appends it; nothing was written."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,42 +49,58 @@ def verify_chain(
     A run is a slice: `after` is the head before its first line. Prefer stored lines to envelopes: an unknown field is
     part of the hash, but not of the envelope.
     """
-    head, events, first_bad, why = after, 0, None, None
+    head = after
+    events = 0
+    first_bad: int | None = None
+    why: str | None = None
     for line in lines:
         events += 1
-        if first_bad is None:
-            data = _data_of(line)
-            why = _fault_of(data, head) or (_moved(data, key) if key else None)
-            if why:
-                first_bad = head.seq + 1
-            else:
-                head = ChainHead(seq=data["seq"], hash=data["hash"])
+        if first_bad is not None:
+            continue
+        data = _data_of(line)
+        why = _fault_of(data, head)
+        if why is None and key is not None:
+            why = _moved(data, key)
+        if why is not None:
+            first_bad = head.seq + 1
+        else:
+            head = ChainHead(seq=data["seq"], hash=data["hash"])
     if anchor and first_bad is None and head != anchor:
-        cut = head.seq < anchor.seq
-        first_bad = head.seq + 1 if cut else anchor.seq + 1 if head.seq > anchor.seq else head.seq
-        why = "the end is cut off" if cut else "the end is not the one that was kept"
-    return ChainReport(
-        valid=first_bad is None, events=events, first_bad=first_bad, anchored=anchor is not None, why=why
-    )
+        first_bad, why = _end_fault(head, anchor)
+    valid = first_bad is None
+    return ChainReport(valid=valid, events=events, first_bad=first_bad, anchored=anchor is not None, why=why)
+
+
+def _end_fault(head: ChainHead, anchor: ChainHead) -> tuple[int, str]:
+    """Returns the first wrong number, and the reason, if the lines do not end at the stored head."""
+    if head.seq < anchor.seq:
+        return head.seq + 1, "the end is cut off"
+    why = "the end is not the one that was kept"
+    if head.seq > anchor.seq:
+        return anchor.seq + 1, why
+    return head.seq, why
 
 
 def seal(key: SessionKey, head: ChainHead, events: Sequence[Envelope]) -> tuple[list[Envelope], list[str]]:
     """Returns the events numbered and linked after `head`, and the lines to store. StoreError if an event cannot be
     stored."""
     lines, hashes = link(key, head, events)
-    return numbered(head, events, lines, hashes), lines
+    sealed = numbered(head, events, lines, hashes)
+    return sealed, lines
 
 
 def link(key: SessionKey, head: ChainHead, events: Sequence[Envelope]) -> tuple[list[str], list[str]]:
     """Returns the lines to store after `head`, and their hashes. StoreError if an event cannot be stored."""
-    seq, last = head.seq, head.hash
+    seq = head.seq
+    last = head.hash
     lines: list[str] = []
     hashes: list[str] = []
     for envelope in events:
         _check_storable(key, envelope)
         seq += 1
         line = render_event(envelope)
-        line["seq"], line["prev"] = seq, last
+        line["seq"] = seq
+        line["prev"] = last
         line.pop("hash", None)  # set if the envelope was read from another log
         try:
             body = _canonical(line)
@@ -128,31 +145,26 @@ def check_fence(key: SessionKey, lease: Lease, token: int, expected_seq: int, se
     """Checks that the lease is the newest one and that the append starts after the last event. SessionConflict
     otherwise."""
     if lease.key != key or lease.token != token:
-        raise SessionConflict(
-            f"Session '{key.session}' was taken over; nothing was written.",
-            code="lease-lost",
-            hint="Take a new lease and read the session again, or leave it to its new owner.",
-        )
+        what = f"Session '{key.session}' was taken over; nothing was written."
+        hint = "Take a new lease and read the session again, or leave it to its new owner."
+        raise SessionConflict(what, code="lease-lost", hint=hint)
     if expected_seq != seq:
-        raise SessionConflict(
-            f"Session '{key.session}' has {seq} events, and {expected_seq} were expected; nothing was written.",
-            hint="Read the session again and go on from its end.",
-        )
+        what = f"Session '{key.session}' has {seq} events, and {expected_seq} were expected; nothing was written."
+        raise SessionConflict(what, hint="Read the session again and go on from its end.")
 
 
 def unknown_session(key: SessionKey) -> StoreError:
-    return StoreError(
-        f"No session '{key.session}'.",
-        code="session-unknown",
-        hint="See: prowess sessions list; a run begins a new one.",
-    )
+    what = f"No session '{key.session}'."
+    hint = "See: prowess sessions list; a run begins a new one."
+    return StoreError(what, code="session-unknown", hint=hint)
 
 
 def broken_record(key: SessionKey, what: str, hint: str | None = None) -> AuditBroken:
-    return AuditBroken(
-        f"The record of session '{key.session}' {what}."[:300],
-        hint=hint or "Restore the database from a copy, or delete the session.",
-    )
+    """Returns the error for a session whose record is damaged."""
+    if hint is None:
+        hint = "Restore the database from a copy, or delete the session."
+    message = f"The record of session '{key.session}' {what}."
+    return AuditBroken(message[:300], hint=hint)
 
 
 def parse_expiry(at: str | None) -> str | None:
@@ -174,21 +186,24 @@ def parse_expiry(at: str | None) -> str | None:
 
 def _check_storable(key: SessionKey, envelope: Envelope) -> None:
     event = envelope.event
-    hidden = sorted(set(PLACE) & event.data.keys()) if isinstance(event, UnknownEvent) else []
     if event.type in EPHEMERAL:
-        why, code = f"An event of type '{event.type}' is only shown, never stored.", "event-ephemeral"
-    elif (envelope.session, envelope.tenant, envelope.app, envelope.user) != (
-        key.session,
-        key.tenant,
-        key.app,
-        key.user,
-    ):
-        why, code = f"An event of session '{envelope.session}' does not belong to '{key.session}'.", "event-invalid"
-    elif hidden:
-        why, code = f"An event of type '{event.type}' has a field '{hidden[0]}', which is reserved.", "event-invalid"
-    else:
-        return
-    raise StoreError(why, code=code, hint="This is a mistake in the program that appends it; nothing was written.")
+        what = f"An event of type '{event.type}' is only shown, never stored."
+        raise StoreError(what, code="event-ephemeral", hint=_MISTAKE)
+    if not _belongs(envelope, key):
+        what = f"An event of session '{envelope.session}' does not belong to '{key.session}'."
+        raise StoreError(what, code="event-invalid", hint=_MISTAKE)
+    if isinstance(event, UnknownEvent):
+        hidden = sorted(set(PLACE) & event.data.keys())
+        if hidden:
+            what = f"An event of type '{event.type}' has a field '{hidden[0]}', which is reserved."
+            raise StoreError(what, code="event-invalid", hint=_MISTAKE)
+
+
+def _belongs(envelope: Envelope, key: SessionKey) -> bool:
+    """True if the event names the session that it is appended to."""
+    if envelope.session != key.session or envelope.user != key.user:
+        return False
+    return envelope.app == key.app and envelope.tenant == key.tenant
 
 
 def _data_of(line: str | Mapping[str, Any] | Envelope) -> Any:
@@ -224,9 +239,11 @@ def _moved(data: Mapping[str, Any], key: SessionKey) -> str | None:
     """Returns a fault if the lines were stored under another key. A whole moved session is still a valid chain; only
     its lines name the real key."""
     for name in ("session", "user", "app", "tenant"):
-        written, found = data.get(name, "default"), getattr(key, name)
+        written = data.get(name, "default")
+        found: str = getattr(key, name)
         if written != found:
-            return f"of {name} {str(written)[:100]!r}, and stored as one of {found[:100]!r}"
+            said = str(written)[:100]
+            return f"of {name} {said!r}, and stored as one of {found[:100]!r}"
     return None
 
 

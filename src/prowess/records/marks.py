@@ -26,7 +26,9 @@ class Marks:
 
     def __init__(self, state_dir: str, place: str) -> None:
         self._file = UserFile(state_dir, "record-key", SCHEMA)
-        self._place = os.path.realpath(place) if os.path.isabs(place) else place
+        if os.path.isabs(place):
+            place = os.path.realpath(place)
+        self._place = place
         self._key: bytes | None = None
 
     def mark(self, envelope: Envelope, prev: str) -> Envelope:
@@ -40,15 +42,18 @@ class Marks:
         self._key = self._key or _find_key(self._file) or _make_key(self._file)
         if self._key is None:
             return envelope
-        return replace(envelope, event=replace(event, mark=self._compute(self._key, envelope, prev)))
+        mark = self._compute(self._key, envelope, prev)
+        return replace(envelope, event=replace(event, mark=mark))
 
     def fits(self, envelope: Envelope) -> bool:
         """True if this home wrote the event, in this store and after this history. The chain is not checked here."""
+        mark = getattr(envelope.event, "mark", None)
+        prev = envelope.prev
         self._key = self._key or _find_key(self._file)
-        mark, prev = getattr(envelope.event, "mark", None), envelope.prev
         if self._key is None or mark is None or prev is None:
             return False
-        return hmac.compare_digest(mark.encode(), self._compute(self._key, envelope, prev).encode())
+        ours = self._compute(self._key, envelope, prev)
+        return hmac.compare_digest(mark.encode(), ours.encode())
 
     def _compute(self, key: bytes, envelope: Envelope, prev: str) -> str:
         event = envelope.event
@@ -59,16 +64,21 @@ class Marks:
             said = (event.call_id, event.capability)
         elif isinstance(event, ApprovalAnswered):
             said = (event.call_id, event.capability, event.answer, event.later)
-        place = (self._place, envelope.tenant, envelope.app, envelope.user, envelope.session, envelope.run, prev)
-        return hmac.new(key, json.dumps([*place, event.type, *said]).encode("ascii"), sha256).hexdigest()
+        owner = (envelope.tenant, envelope.app, envelope.user)
+        place = (self._place, *owner, envelope.session, envelope.run, prev)
+        text = json.dumps([*place, event.type, *said])
+        return hmac.new(key, text.encode("ascii"), sha256).hexdigest()
 
 
 def _find_key(file: UserFile) -> bytes | None:
     try:
-        key = bytes.fromhex(file.read()["key"])
+        written = file.read()["key"]
+        key = bytes.fromhex(written)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return key if len(key) == _KEY_BYTES else None
+    if len(key) != _KEY_BYTES:
+        return None
+    return key
 
 
 def _make_key(file: UserFile) -> bytes | None:
@@ -76,11 +86,13 @@ def _make_key(file: UserFile) -> bytes | None:
     home."""
     try:
         with file.locked():
-            if (key := _find_key(file)) is None:  # no other process was faster
-                if os.path.lexists(file.path):
-                    file.move_aside()
-                key = secrets.token_bytes(_KEY_BYTES)
-                file.write({"key": key.hex()})
+            key = _find_key(file)
+            if key is not None:  # another process was faster
+                return key
+            if os.path.lexists(file.path):
+                file.move_aside()
+            key = secrets.token_bytes(_KEY_BYTES)
+            file.write({"key": key.hex()})
             return key
     except OSError:
         return None

@@ -25,6 +25,9 @@ from prowess.records.marks import Marks
 _LINES = ('"type":"run_', '"type":"call_', '"type":"approval_')  # a session can have very many other events
 
 
+_QuestionKey = tuple[str, str, str]  # work, call and capability
+
+
 class Waiting(NamedTuple):
     """Question about a call, or about another capability that the call needs."""
 
@@ -52,22 +55,32 @@ class PendingSession(NamedTuple):
 async def find_waiting(log: EventLog | None, marks: Marks | None, session: str | None = None) -> list[PendingSession]:
     """Returns every session, or the one of that name, with its waiting questions. A damaged session does not hide the
     others. `marks` are those of this user's home; with None, all events in the log count as its own."""
-    infos = await log.sessions() if log is not None else []
-    return [
-        await read_waiting(log, info.key, marks)
-        for info in infos
-        if log is not None and session in (None, info.key.session)
-    ]
+    found: list[PendingSession] = []
+    if log is None:
+        return found
+    for info in await log.sessions():
+        if session in (None, info.key.session):
+            waiting = await read_waiting(log, info.key, marks)
+            found.append(waiting)
+    return found
 
 
 async def read_waiting(log: EventLog, key: SessionKey, marks: Marks | None) -> PendingSession:
+    """Reads one session. `damage` says what is wrong with a record that cannot be read."""
+    envelopes: list[Envelope] = []
+    calls: set[str] = set()
     try:
-        lines = [line async for line in log.lines(key) if any(mark in line for mark in _LINES)]
-        envelopes = [parse_event(json.loads(line)) for line in lines]
+        async for line in log.lines(key):
+            if any(mark in line for mark in _LINES):
+                envelope = parse_event(json.loads(line))
+                envelopes.append(envelope)
+                if isinstance(envelope.event, CallPlanned):
+                    calls.add(envelope.event.call.id)
     except (AuditBroken, ValueError, RecursionError) as broken:
-        return PendingSession(key, (), frozenset(), str(broken)[:300])
-    calls = frozenset(each.event.call.id for each in envelopes if isinstance(each.event, CallPlanned))
-    return PendingSession(key, tuple(find_questions(key, envelopes, marks)), calls)
+        damage = str(broken)[:300]
+        return PendingSession(key, (), frozenset(), damage)
+    questions = find_questions(key, envelopes, marks)
+    return PendingSession(key, tuple(questions), frozenset(calls))
 
 
 def find_questions(key: SessionKey, envelopes: Iterable[Envelope], marks: Marks | None = None) -> list[Waiting]:
@@ -84,69 +97,107 @@ class _PendingReader:
     work."""
 
     def __init__(self, key: SessionKey, marks: Marks | None) -> None:
-        self._key, self._marks = key, marks
+        self._key = key
+        self._marks = marks
         self._work: dict[str, str] = {}  # run -> first run of a chain of resumes
         self._children: set[str] = set()
         self._calls: dict[tuple[str, str], ToolCall] = {}
         self._decisions: dict[tuple[str, str], Decision] = {}
-        self._asked: dict[tuple[str, str, str], Waiting] = {}  # by work, call and capability
-        self._last, self._ending = "", ""
+        self._asked: dict[_QuestionKey, Waiting] = {}
+        self._last = ""
+        self._ending = ""
         self._resume_arguments: tuple[str, ...] = ()
 
     def apply(self, envelope: Envelope) -> None:
-        event, run = envelope.event, envelope.run
+        event = envelope.event
+        run = envelope.run
         if isinstance(event, RunStarted):
             self._started(event, run, self._is_own(envelope))
         elif isinstance(event, CallPlanned):
             self._calls[run, event.call.id] = event.call
-        elif isinstance(event, CallDecided) and event.decision.verdict == "ask":
-            self._decisions[run, event.call_id] = event.decision
+        elif isinstance(event, CallDecided):
+            if event.decision.verdict == "ask":
+                self._decisions[run, event.call_id] = event.decision
         elif isinstance(event, ApprovalAsked):
             self._ask(event, run, envelope.at, self._is_own(envelope))
-        elif isinstance(event, ApprovalAnswered) and (not event.asked or self._is_own(envelope)):
-            for place in self._places(run, event.call_id):
-                if event.capability not in ("", place[2]):
-                    continue
-                if event.asked:
-                    self._asked[place] = self._asked[place]._replace(answer=event)
-                else:  # answered by --yes: a resume gives it again
-                    del self._asked[place]
-        elif isinstance(event, CallActed) and event.outcome.status != "waiting":
-            for place in self._places(run, event.call_id):
-                del self._asked[place]
+        elif isinstance(event, ApprovalAnswered):
+            if not event.asked or self._is_own(envelope):
+                self._answer(event, run)
+        elif isinstance(event, CallActed):
+            if event.outcome.status != "waiting":
+                self._settle(event.call_id, run)
         elif isinstance(event, RunFinished) and run == self._last:
             self._ending = event.stop_reason
 
     def questions(self) -> list[Waiting]:
         """Returns the open questions. In a run that has not ended, an answered question is already being worked on."""
         ended = self._ending == "waiting"
-        if not ended and self._ending:
-            return []
-        found = [each._replace(ended=ended, resume_arguments=self._resume_arguments) for each in self._asked.values()]
-        return [each for each in found if ended or each.answer is None or each.answer.later]
+        found: list[Waiting] = []
+        if self._ending and not ended:
+            return found
+        for asked in self._asked.values():
+            answer = asked.answer
+            is_open = answer is None or answer.later
+            if ended or is_open:
+                question = asked._replace(ended=ended, resume_arguments=self._resume_arguments)
+                found.append(question)
+        return found
 
     def _is_own(self, envelope: Envelope) -> bool:
-        return self._marks is None or self._marks.fits(envelope)
+        if self._marks is None:
+            return True
+        return self._marks.fits(envelope)
 
     def _started(self, event: RunStarted, run: str, own: bool) -> None:
-        self._work[run] = self._work.get(event.resumes, event.resumes) if event.resumes else run
+        resumed = event.resumes
+        self._work[run] = self._work.get(resumed, resumed) if resumed else run
         if event.parent is not None:
             self._children.add(run)
             return
-        self._last, self._ending, self._resume_arguments = run, "", event.resume_arguments if own else ()
-        if event.resumes is None:  # a new request gives up the old questions
+        self._last = run
+        self._ending = ""
+        self._resume_arguments = event.resume_arguments if own else ()
+        if resumed is None:  # a new request gives up the old questions
             self._asked.clear()
 
     def _ask(self, event: ApprovalAsked, run: str, at: str, own: bool) -> None:
-        call = self._calls.get((run, event.call_id)) or ToolCall(id=event.call_id, tool=event.capability or "?")
-        decision = self._decisions.get((run, event.call_id)) or Decision(verdict="ask", rule="", why=event.why)
+        id = event.call_id
+        call = self._calls.get((run, id))
+        if call is None:
+            call = ToolCall(id=id, tool=event.capability or "?")
+        decision = self._decisions.get((run, id))
+        if decision is None:
+            decision = Decision(verdict="ask", rule="", why=event.why)
         capability = event.capability or call.tool
-        place = (self._work.get(run, run), event.call_id, capability)
-        since = self._asked[place].since if place in self._asked else at
+        place = (self._work.get(run, run), id, capability)
+        before = self._asked.get(place)
+        if before is not None:
+            at = before.since
         self._asked[place] = Waiting(
-            self._key, run, call, decision, capability, event.why, since, run in self._children, ended=False, own=own
+            self._key, run, call, decision, capability, event.why, at, run in self._children, ended=False, own=own
         )
 
-    def _places(self, run: str, call_id: str) -> list[tuple[str, str, str]]:
-        work = self._work.get(run, run)
-        return [place for place in self._asked if place[:2] == (work, call_id)]
+    def _answer(self, event: ApprovalAnswered, run: str) -> None:
+        for place in self._places(run, event.call_id):
+            _, _, capability = place
+            if event.capability not in ("", capability):
+                continue
+            if event.asked:
+                question = self._asked[place]
+                self._asked[place] = question._replace(answer=event)
+            else:  # answered by --yes: a resume gives it again
+                del self._asked[place]
+
+    def _settle(self, call_id: str, run: str) -> None:
+        """Removes the questions about a call that was made."""
+        for place in self._places(run, call_id):
+            del self._asked[place]
+
+    def _places(self, run: str, call_id: str) -> list[_QuestionKey]:
+        """Returns the questions about a call."""
+        wanted = (self._work.get(run, run), call_id)
+        found: list[_QuestionKey] = []
+        for place in self._asked:
+            if place[:2] == wanted:
+                found.append(place)
+        return found

@@ -34,7 +34,7 @@ from prowess.core.events import (
     SkillLoaded,
     SkillUnloaded,
 )
-from prowess.core.values import ToolCall
+from prowess.core.values import Outcome, ToolCall
 
 Kind = Literal["internal", "client"]
 Key = tuple[str, ...]
@@ -102,7 +102,8 @@ class SpanTeller:
 
     def __call__(self, envelope: Envelope) -> None:
         at = self._at = nanoseconds(envelope.at, self._at)
-        event, run = envelope.event, envelope.run
+        event = envelope.event
+        run = envelope.run
         if isinstance(event, RunStarted):
             self._start(envelope, event, at)
             return
@@ -135,7 +136,9 @@ class SpanTeller:
     # --- runs -------------------------------------------------------------------------------------------------------
 
     def _start(self, envelope: Envelope, event: RunStarted, at: int) -> None:
-        opened = self._runs[envelope.run] = _OpenRun(model=event.model, parent=self._parent(event.parent))
+        run = envelope.run
+        parent = self._parent(event.parent)
+        self._runs[run] = _OpenRun(model=event.model, parent=parent)
         provider, model = split_model(event.model)
         given = {
             "gen_ai.operation.name": "invoke_agent",
@@ -144,19 +147,22 @@ class SpanTeller:
             "gen_ai.agent.name": "prowess",
             "gen_ai.agent.version": event.versions.get("prowess"),
             "gen_ai.conversation.id": envelope.session,
-            "prowess.run": envelope.run,
+            "prowess.run": run,
             "prowess.protocol": event.protocol,
             "prowess.attachments": len(event.attachments) or None,
         }
-        self._sink.open(("run", envelope.run), "invoke_agent prowess", "internal", opened.parent, at, given)
+        self._sink.open(("run", run), "invoke_agent prowess", "internal", parent, at, given)
 
     def _parent(self, run: str | None) -> Key | None:
         """Returns the parent's call that a child run belongs to: the one that loads a skill, else the last open one."""
         opened = self._runs.get(run or "")
         if run is None or opened is None:
             return None
-        loads = [id for id, call in opened.calls.items() if call.tool == "skill_load"] or list(opened.calls)
-        return ("call", run, loads[-1]) if loads else ("run", run)
+        loads = [id for id, call in opened.calls.items() if call.tool == "skill_load"]
+        calls = loads or list(opened.calls)
+        if not calls:
+            return ("run", run)
+        return ("call", run, calls[-1])
 
     def _finish(self, run: str, opened: _OpenRun, event: RunFinished, at: int) -> None:
         usage = event.usage
@@ -166,73 +172,77 @@ class SpanTeller:
             "prowess.stop_reason": event.stop_reason,
             "prowess.cost": usage.cost,
         }
-        self._end(run, opened, at, given, event.code or ("error" if event.stop_reason == "error" else None))
+        error = event.code
+        if not error and event.stop_reason == "error":
+            error = "error"
+        self._end(run, opened, at, given, error)
 
     def _end(self, run: str, opened: _OpenRun, at: int, given: Mapping[str, Any], error: str | None) -> None:
+        """Ends the span of a run, and before it the open spans within."""
+        key = ("run", run)
         if opened.chat is not None:
             self._sink.close(opened.chat, at, {}, "interrupted")
         for id in opened.calls:
             self._sink.close(("call", run, id), at, {}, "interrupted")
         for used in opened.used.values():
-            tokens = {"skill.usage.input_tokens": used.input, "skill.usage.output_tokens": used.output}
-            more = {**tokens, "skill.usage.requests": used.requests}
-            self._sink.note(("run", run), "skill.used", at, {**_skill_attributes(used.loaded), **more})
-        self._sink.close(("run", run), at, given, error)
+            attributes = _skill_attributes(used.loaded)
+            attributes["skill.usage.input_tokens"] = used.input
+            attributes["skill.usage.output_tokens"] = used.output
+            attributes["skill.usage.requests"] = used.requests
+            self._sink.note(key, "skill.used", at, attributes)
+        self._sink.close(key, at, given, error)
         del self._runs[run]
 
     # --- requests and calls -----------------------------------------------------------------------------------------
 
     def _chat(self, run: str, opened: _OpenRun, event: ModelRequested | ModelReplied, at: int) -> None:
-        if opened.chat is not None and isinstance(event, ModelRequested):  # a retry
-            self._sink.close(opened.chat, at, {}, "retried")
-        if opened.chat is None or isinstance(event, ModelRequested):
-            opened.chats += 1
-            opened.chat = ("chat", run, str(opened.chats))
-            provider, model = split_model(opened.model)
-            given = {
-                "gen_ai.operation.name": "chat",
-                "gen_ai.provider.name": provider,
-                "gen_ai.request.model": model,
-                "prowess.request.bytes": getattr(event, "bytes", None),
-                "prowess.request.sha256": getattr(event, "sha256", None),
-                "skill.names": [used.loaded.name or used.loaded.id for used in opened.skills.values()] or None,
-            }
-            self._sink.open(opened.chat, f"chat {model}", "client", ("run", run), at, given)
-        if isinstance(event, ModelReplied):
-            usage = event.usage
-            for used in opened.skills.values():
-                used.input, used.output, used.requests = (
-                    used.input + usage.input,
-                    used.output + usage.output,
-                    used.requests + 1,
-                )
-            given = {
-                "gen_ai.response.model": event.model,
-                "gen_ai.response.id": event.request_id,
-                "gen_ai.response.finish_reasons": [_FINISH[event.finish]],
-                "gen_ai.usage.input_tokens": usage.input,
-                "gen_ai.usage.output_tokens": usage.output,
-                "gen_ai.usage.cache_read.input_tokens": usage.cached or None,
-                "gen_ai.usage.cache_creation.input_tokens": usage.cache_written or None,
-                "gen_ai.usage.reasoning.output_tokens": usage.reasoning or None,
-            }
+        if isinstance(event, ModelRequested):
+            if opened.chat is not None:  # a retry
+                self._sink.close(opened.chat, at, {}, "retried")
+            self._open_chat(run, opened, event, at)
+            return
+        if opened.chat is None:
+            self._open_chat(run, opened, None, at)
+        usage = event.usage
+        for used in opened.skills.values():
+            used.input += usage.input
+            used.output += usage.output
+            used.requests += 1
+        given = {
+            "gen_ai.response.model": event.model,
+            "gen_ai.response.id": event.request_id,
+            "gen_ai.response.finish_reasons": [_FINISH[event.finish]],
+            "gen_ai.usage.input_tokens": usage.input,
+            "gen_ai.usage.output_tokens": usage.output,
+            "gen_ai.usage.cache_read.input_tokens": usage.cached or None,
+            "gen_ai.usage.cache_creation.input_tokens": usage.cache_written or None,
+            "gen_ai.usage.reasoning.output_tokens": usage.reasoning or None,
+        }
+        if opened.chat is not None:
             self._sink.close(opened.chat, at, given, None)
-            opened.chat = None
+        opened.chat = None
+
+    def _open_chat(self, run: str, opened: _OpenRun, request: ModelRequested | None, at: int) -> None:
+        """Opens the span of a request. A reply without a request in the record has one, too."""
+        opened.chats += 1
+        opened.chat = ("chat", run, str(opened.chats))
+        provider, model = split_model(opened.model)
+        given: dict[str, Any] = {"gen_ai.operation.name": "chat"}
+        given["gen_ai.provider.name"] = provider
+        given["gen_ai.request.model"] = model
+        if request is not None:
+            given["prowess.request.bytes"] = request.bytes
+            given["prowess.request.sha256"] = request.sha256
+        skills = [used.loaded for used in opened.skills.values()]
+        if skills:
+            given["skill.names"] = [skill.name or skill.id for skill in skills]
+        self._sink.open(opened.chat, f"chat {model}", "client", ("run", run), at, given)
 
     def _call(
         self, run: str, opened: _OpenRun, event: CallPlanned | CallDecided | ApprovalAnswered | CallActed, at: int
     ) -> None:
         if isinstance(event, CallPlanned):
-            call = event.call
-            opened.calls[call.id] = call
-            given = {
-                "gen_ai.operation.name": "execute_tool",
-                "gen_ai.tool.name": call.tool,
-                "gen_ai.tool.call.id": call.id,
-                "gen_ai.tool.type": "function",
-                "prowess.trigger": call.trigger,
-            }
-            self._sink.open(("call", run, call.id), f"execute_tool {call.tool}", "internal", ("run", run), at, given)
+            self._open_call(run, opened, event.call, at)
             return
         key = ("call", run, event.call_id)
         if event.call_id not in opened.calls:
@@ -242,41 +252,67 @@ class SpanTeller:
             given = {"prowess.verdict": decision.verdict, "prowess.rule": decision.rule}
             self._sink.note(key, "prowess.decided", at, given)
         elif isinstance(event, ApprovalAnswered):
-            self._sink.note(key, "prowess.answered", at, {"prowess.answer": event.answer, "prowess.by": event.by})
+            given = {"prowess.answer": event.answer, "prowess.by": event.by}
+            self._sink.note(key, "prowess.answered", at, given)
         else:
-            call, outcome = opened.calls.pop(event.call_id), event.outcome
-            exit_code = outcome.data.get("exit_code")
-            given = {
-                "prowess.status": outcome.status,
-                "prowess.code": outcome.code,
-                "prowess.exit_code": exit_code if isinstance(exit_code, int) else None,
-                **self._skill_of(opened, call, outcome.data),
-            }
-            bad = outcome.status in ("failed", "denied", "interrupted")
-            self._sink.close(key, at, given, (outcome.code or outcome.status) if bad else None)
+            call = opened.calls.pop(event.call_id)
+            self._close_call(key, opened, call, event.outcome, at)
+
+    def _open_call(self, run: str, opened: _OpenRun, call: ToolCall, at: int) -> None:
+        opened.calls[call.id] = call
+        key = ("call", run, call.id)
+        name = f"execute_tool {call.tool}"
+        given = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.tool,
+            "gen_ai.tool.call.id": call.id,
+            "gen_ai.tool.type": "function",
+            "prowess.trigger": call.trigger,
+        }
+        self._sink.open(key, name, "internal", ("run", run), at, given)
+
+    def _close_call(self, key: Key, opened: _OpenRun, call: ToolCall, outcome: Outcome, at: int) -> None:
+        exit_code = outcome.data.get("exit_code")
+        if not isinstance(exit_code, int):
+            exit_code = None
+        given: dict[str, Any] = {"prowess.status": outcome.status, "prowess.code": outcome.code}
+        given["prowess.exit_code"] = exit_code
+        given |= self._skill_of(opened, call, outcome.data)
+        error = None
+        if outcome.status in ("failed", "denied", "interrupted"):
+            error = outcome.code or outcome.status
+        self._sink.close(key, at, given, error)
 
     # --- skills -----------------------------------------------------------------------------------------------------
 
     def _skill(self, run: str, opened: _OpenRun, event: SkillLoaded | SkillUnloaded, at: int) -> None:
+        key = ("run", run)
         if isinstance(event, SkillUnloaded):
             opened.skills.pop(event.id, None)
-            self._sink.note(("run", run), "skill.unloaded", at, {"skill.name": event.id.rpartition(":")[2]})
+            name = event.id.rpartition(":")[2]
+            self._sink.note(key, "skill.unloaded", at, {"skill.name": name})
             return
         known = opened.used.setdefault(event.id, _InUse(event))
         known.loaded = event
         opened.skills[event.id] = known
-        self._sink.note(("run", run), "skill.loaded", at, _skill_attributes(event))
+        self._sink.note(key, "skill.loaded", at, _skill_attributes(event))
 
     def _skill_of(self, opened: _OpenRun, call: ToolCall, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the attributes of the skill that a call is about."""
         named = data.get("skill") or call.args.get("skill")
         for used in opened.used.values():
-            if named in (used.loaded.id, used.loaded.name, used.loaded.id.rpartition(":")[2]):
-                return _skill_attributes(used.loaded)
-        return {"skill.name": named} if isinstance(named, str) else {}
+            skill = used.loaded
+            if named in (skill.id, skill.name, skill.id.rpartition(":")[2]):
+                return _skill_attributes(skill)
+        if isinstance(named, str):
+            return {"skill.name": named}
+        return {}
 
 
 def _skill_attributes(event: SkillLoaded) -> dict[str, Any]:
-    name = event.name or event.id.rpartition(":")[2]
+    name = event.name
+    if not name:
+        name = event.id.rpartition(":")[2]
     return {
         "skill.name": name,
         "skill.id": event.id,
@@ -289,14 +325,20 @@ def _skill_attributes(event: SkillLoaded) -> dict[str, Any]:
 def split_model(name: str) -> tuple[str, str]:
     """Returns (provider, model) for the conventions: `openai:gpt-5` is ("openai", "gpt-5"), `offline` is ("offline",
     "offline")."""
-    provider, mark, model = name.partition(":")
-    return (provider, model) if mark and model else (name, name)
+    provider, _, model = name.partition(":")
+    if not model:
+        return name, name
+    return provider, model
 
 
 def nanoseconds(at: str, instead: int) -> int:
+    """Returns the time since 1970, or `instead` if it is not a time with its zone."""
     try:
         moment = datetime.fromisoformat(at)
-        return (moment - _EPOCH) // timedelta(microseconds=1) * 1000 if moment.tzinfo else instead
+        if moment.tzinfo is None:
+            return instead
+        microseconds = (moment - _EPOCH) // timedelta(microseconds=1)
+        return microseconds * 1000
     except (ValueError, OverflowError):
         return instead
 
@@ -311,25 +353,30 @@ def render_spans(envelopes: Iterable[Envelope]) -> dict[str, Any]:
     for envelope in envelopes:
         teller(envelope)
     teller.close()
-    resource = {"attributes": _attributes({"service.name": "prowess", "service.version": __version__})}
+    service = {"service.name": "prowess", "service.version": __version__}
+    resource = {"attributes": _attributes(service)}
     scope = {"name": "prowess", "version": __version__}
-    return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": scope, "spans": sink.spans}]}]}
+    scoped = {"scope": scope, "spans": sink.spans}
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [scoped]}]}
 
 
 class _FileSink:
     def __init__(self) -> None:
         self.spans: list[dict[str, Any]] = []
         self._open: dict[Key, dict[str, Any]] = {}
-        self._trace = ""
 
     def open(self, key: Key, name: str, kind: Kind, parent: Key | None, at: int, given: Mapping[str, Any]) -> None:
+        parent_id = ""
         above = self._open.get(parent) if parent else None
         if above is None:
-            self._trace = _hex("trace", *key)[:32]
+            trace = _hex("trace", *key)[:32]
+        else:
+            trace = above["traceId"]
+            parent_id = above["spanId"]
         span = {
-            "traceId": self._trace if above is None else above["traceId"],
+            "traceId": trace,
             "spanId": _hex("span", *key)[:16],
-            "parentSpanId": above["spanId"] if above else "",
+            "parentSpanId": parent_id,
             "name": name,
             "kind": 3 if kind == "client" else 1,
             "startTimeUnixNano": str(at),
@@ -342,23 +389,38 @@ class _FileSink:
         self.spans.append(span)
 
     def note(self, key: Key, name: str, at: int, given: Mapping[str, Any]) -> None:
-        if (span := self._open.get(key)) is not None:
-            span["events"].append({"timeUnixNano": str(at), "name": name, "attributes": _attributes(given)})
+        span = self._open.get(key)
+        if span is None:
+            return
+        attributes = _attributes(given)
+        event = {"timeUnixNano": str(at), "name": name, "attributes": attributes}
+        span["events"].append(event)
 
     def close(self, key: Key, at: int, given: Mapping[str, Any], error: str | None) -> None:
-        if (span := self._open.pop(key, None)) is not None:
-            more = {**given, "error.type": error} if error else given
-            span["attributes"] += _attributes(more)
-            span["endTimeUnixNano"] = str(max(at, int(span["startTimeUnixNano"])))
-            span["status"] = {"code": 2, "message": error} if error else {}
+        span = self._open.pop(key, None)
+        if span is None:
+            return
+        span["attributes"] += _attributes(given)
+        if error:
+            span["attributes"] += _attributes({"error.type": error})
+            span["status"] = {"code": 2, "message": error}
+        start = int(span["startTimeUnixNano"])
+        span["endTimeUnixNano"] = str(max(at, start))
 
 
 def _hex(*parts: str) -> str:
-    return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+    text = "\0".join(parts)
+    data = text.encode("utf-8", "surrogatepass")
+    return sha256(data).hexdigest()
 
 
 def _attributes(given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [{"key": name, "value": _value(value)} for name, value in given.items() if value is not None]
+    """Returns attributes in the form of OTLP."""
+    found: list[dict[str, Any]] = []
+    for name, value in given.items():
+        if value is not None:
+            found.append({"key": name, "value": _value(value)})
+    return found
 
 
 def _value(value: Any) -> dict[str, Any]:
@@ -382,33 +444,43 @@ class _LiveSink:
     def __init__(self, tracer: Any) -> None:
         from opentelemetry import context, trace
 
-        self._tracer, self._trace = tracer, trace
+        self._tracer = tracer
+        self._trace = trace
         self._above = context.get_current()
         self._open: dict[Key, Any] = {}
 
     def open(self, key: Key, name: str, kind: Kind, parent: Key | None, at: int, given: Mapping[str, Any]) -> None:
+        within = self._above
         above = self._open.get(parent) if parent else None
-        within = self._above if above is None else self._trace.set_span_in_context(above)
-        kinds = self._trace.SpanKind
-        self._open[key] = self._tracer.start_span(
-            name,
-            context=within,
-            kind=kinds.CLIENT if kind == "client" else kinds.INTERNAL,
-            attributes=_present(given),
-            start_time=at,
-        )
+        if above is not None:
+            within = self._trace.set_span_in_context(above)
+        span_kind = self._trace.SpanKind.INTERNAL
+        if kind == "client":
+            span_kind = self._trace.SpanKind.CLIENT
+        attributes = _present(given)
+        span = self._tracer.start_span(name, context=within, kind=span_kind, attributes=attributes, start_time=at)
+        self._open[key] = span
 
     def note(self, key: Key, name: str, at: int, given: Mapping[str, Any]) -> None:
-        if (span := self._open.get(key)) is not None:
-            span.add_event(name, _present(given), timestamp=at)
+        span = self._open.get(key)
+        if span is None:
+            return
+        attributes = _present(given)
+        span.add_event(name, attributes, timestamp=at)
 
     def close(self, key: Key, at: int, given: Mapping[str, Any], error: str | None) -> None:
-        if (span := self._open.pop(key, None)) is not None:
-            span.set_attributes(_present({**given, "error.type": error}))
-            if error:
-                span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, error))
-            span.end(end_time=at)
+        span = self._open.pop(key, None)
+        if span is None:
+            return
+        attributes = _present(given)
+        if error:
+            attributes["error.type"] = error
+            status = self._trace.Status(self._trace.StatusCode.ERROR, error)
+            span.set_status(status)
+        span.set_attributes(attributes)
+        span.end(end_time=at)
 
 
 def _present(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the attributes that have a value."""
     return {name: value for name, value in given.items() if value is not None}

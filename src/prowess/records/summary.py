@@ -7,7 +7,7 @@ active or was cut off; its usage is the sum of its replies.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -79,6 +79,11 @@ class RunSummary:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of run.json."""
+        tools: list[dict[str, Any]] = []
+        for (tool, status, code), count in self.tools.items():
+            tools.append({"tool": tool, "status": status, "code": code, "count": count})
+        answers = sum(self.answered.values())
+        outputs = [output._asdict() for output in self.outputs]
         return {
             "schema": SCHEMA,
             "run": self.run,
@@ -98,14 +103,11 @@ class RunSummary:
             "usage": to_json(self.usage),
             "skills": self.skills,
             "resources": self.resources,
-            "tools": [
-                {"tool": tool, "status": status, "code": code, "count": count}
-                for (tool, status, code), count in self.tools.items()
-            ],
+            "tools": tools,
             "commands": self.commands,
             "isolation": self.isolation,
-            "prompts": {"asked": self.asked, "answered": sum(self.answered.values()), "by": self.answered},
-            "outputs": [output._asdict() for output in self.outputs],
+            "prompts": {"asked": self.asked, "answered": answers, "by": self.answered},
+            "outputs": outputs,
             "children": self.children,
             "events": self.events,
             "after": to_json(self.after),
@@ -120,141 +122,246 @@ def normalise(request: str) -> str:
 
 def summarise(envelopes: Iterable[Envelope], *, after: ChainHead = GENESIS) -> list[RunSummary]:
     """Returns the runs of a session in the order of their starts. `after` is the head before the first event."""
-    runs: dict[str, RunSummary] = {}
-    calls: dict[tuple[str, str], ToolCall] = {}  # by run and id
-    asking: set[tuple[str, str, str]] = set()  # open questions
-    head = after
+    reader = _SummaryReader(after)
     for envelope in envelopes:
+        reader.add(envelope)
+    return reader.found
+
+
+class _SummaryReader:
+    """Reads the events of a session into the summaries of its runs."""
+
+    def __init__(self, after: ChainHead) -> None:
+        self.found: list[RunSummary] = []
+        self._runs: dict[str, RunSummary] = {}  # by id; a child has the summary of its parent
+        self._calls: dict[tuple[str, str], ToolCall] = {}  # by run and id
+        self._asking: set[tuple[str, str, str]] = set()  # open questions
+        self._head = after
+
+    def add(self, envelope: Envelope) -> None:
         event = envelope.event
-        if isinstance(event, RunStarted) and event.parent in runs and envelope.run not in runs:
-            runs[envelope.run] = runs[event.parent]
-            runs[event.parent].children.append(envelope.run)
-        summary = runs.get(envelope.run)
-        if summary is None:
-            summary = RunSummary(key=envelope.key, run=envelope.run, started_at=envelope.at, after=head)
-            runs[envelope.run] = summary
-        head = ChainHead(seq=envelope.seq or 0, hash=envelope.hash or "")
-        summary.head, summary.events = head, summary.events + 1
+        run = envelope.run
+        summary = self._summary_of(envelope)
+        self._head = ChainHead(seq=envelope.seq or 0, hash=envelope.hash or "")
+        summary.head = self._head
+        summary.events += 1
         if isinstance(event, CallPlanned):
-            calls[envelope.run, event.call.id] = event.call
+            self._calls[run, event.call.id] = event.call
         elif isinstance(event, CallActed):
-            _acted(summary, event, calls.get((envelope.run, event.call_id)))
+            call = self._calls.get((run, event.call_id))
+            _acted(summary, event, call)
         elif isinstance(event, ModelReplied | Compacted) and summary.finished_at is None:
             summary.usage = add_usage(summary.usage, event.usage)
         elif isinstance(event, SkillLoaded):
-            skill = {"id": event.id, "name": event.name or event.id.rpartition(":")[2], "digest": event.digest}
-            summary.skills.append({**skill, "trigger": event.trigger, "rank": event.rank, "reason": event.reason})
+            summary.skills.append(_skill(event))
         elif isinstance(event, ApprovalAsked):
             summary.asked += 1
-            asking.add((envelope.run, event.call_id, event.capability))
+            self._asking.add((run, event.call_id, event.capability))
         elif isinstance(event, ApprovalAnswered):
-            if (envelope.run, event.call_id, event.capability) in asking and not event.asked:
+            self._answered(summary, run, event)
+        elif run != summary.run:
+            return  # a child run begins and ends within its parent
+        elif isinstance(event, RunStarted):
+            _started(summary, event, envelope.at)
+        elif isinstance(event, RunFinished):
+            _finished(summary, event, envelope.at)
+
+    def _summary_of(self, envelope: Envelope) -> RunSummary:
+        event = envelope.event
+        run = envelope.run
+        summary = self._runs.get(run)
+        if summary is not None:
+            return summary
+        if isinstance(event, RunStarted) and event.parent is not None:
+            summary = self._runs.get(event.parent)
+        if summary is not None:
+            summary.children.append(run)
+        else:
+            summary = RunSummary(key=envelope.key, run=run, started_at=envelope.at, after=self._head)
+            self.found.append(summary)
+        self._runs[run] = summary
+        return summary
+
+    def _answered(self, summary: RunSummary, run: str, event: ApprovalAnswered) -> None:
+        """Counts an answer. A question that was answered in advance was not asked."""
+        question = (run, event.call_id, event.capability)
+        if question in self._asking:
+            self._asking.remove(question)
+            if not event.asked:
                 summary.asked -= 1  # answered in advance
-            asking.discard((envelope.run, event.call_id, event.capability))
-            by = event.by or "unknown"
-            summary.answered[by] = summary.answered.get(by, 0) + 1
-        elif envelope.run == summary.run:
-            _frame(summary, envelope)
-    return list({id(each): each for each in runs.values()}.values())
+        by = event.by or "unknown"
+        before = summary.answered.get(by, 0)
+        summary.answered[by] = before + 1
 
 
 def is_cut_off(runs: Sequence[RunSummary], run: RunSummary) -> bool:
     """True if the run has no end but a later run of the session has begun, so that it will never end."""
-    return run.finished_at is None and any(each.run == run.run for each in runs[:-1])
+    if run.finished_at is not None:
+        return False
+    earlier = runs[:-1]
+    return run.run in (each.run for each in earlier)
 
 
 def find_resuming(runs: Sequence[RunSummary], run: RunSummary) -> str | None:
     """Returns the id of the run that resumes this one."""
-    return next((each.run for each in runs if each.resumes == run.run), None)
+    for each in runs:
+        if each.resumes == run.run:
+            return each.run
+    return None
 
 
-def _frame(summary: RunSummary, envelope: Envelope) -> None:
-    event = envelope.event
-    if isinstance(event, RunStarted):
-        summary.started_at, summary.request, summary.model = envelope.at, event.request, event.model
-        summary.resumes, summary.versions = event.resumes, event.versions
-        summary.attachments = [
-            {"name": part.text, "ref": part.ref, "mime_type": part.mime_type}
-            for part in event.attachments
-            if part.kind == "file"  # a picture is listed twice: as a file, and as an image for the model
-        ]
-    elif isinstance(event, RunFinished):
-        summary.finished_at, summary.stop_reason, summary.code = envelope.at, event.stop_reason, event.code
-        summary.text, summary.usage = event.text, event.usage
+def _skill(event: SkillLoaded) -> dict[str, Any]:
+    name = event.name
+    if not name:
+        name = event.id.rpartition(":")[2]
+    return {
+        "id": event.id,
+        "name": name,
+        "digest": event.digest,
+        "trigger": event.trigger,
+        "rank": event.rank,
+        "reason": event.reason,
+    }
+
+
+def _started(summary: RunSummary, event: RunStarted, at: str) -> None:
+    summary.started_at = at
+    summary.request = event.request
+    summary.model = event.model
+    summary.resumes = event.resumes
+    summary.versions = event.versions
+    summary.attachments = []
+    for part in event.attachments:
+        if part.kind == "file":  # a picture is listed twice: as a file, and as an image for the model
+            file = {"name": part.text, "ref": part.ref, "mime_type": part.mime_type}
+            summary.attachments.append(file)
+
+
+def _finished(summary: RunSummary, event: RunFinished, at: str) -> None:
+    summary.finished_at = at
+    summary.stop_reason = event.stop_reason
+    summary.code = event.code
+    summary.text = event.text
+    summary.usage = event.usage
 
 
 def _acted(summary: RunSummary, event: CallActed, call: ToolCall | None) -> None:
-    outcome, data = event.outcome, event.outcome.data
+    outcome = event.outcome
     tool = call.tool if call else "?"
-    counted = tool, outcome.status, outcome.code
+    counted = (tool, outcome.status, outcome.code)
     summary.tools[counted] = summary.tools.get(counted, 0) + 1
     for resource in _resources(tool, outcome):
         if resource not in summary.resources:
             summary.resources.append(resource)
     if call is not None and tool in COMMAND_TOOLS:
         summary.commands.append(_command(call, outcome))
-    isolation = data.get("isolation")
+    isolation = outcome.data.get("isolation")
     if isinstance(isolation, dict) and isolation not in summary.isolation:
         summary.isolation.append(isolation)
+    summary.key_output = _key_output(outcome.data, summary.key_output)
+    for output, _ in large_outputs(event):
+        summary.outputs.append(output)
+
+
+def _key_output(data: Mapping[str, Any], before: dict[str, str] | None) -> dict[str, str] | None:
+    """Returns the main output of a call, or else the one before. A file counts more than what a script printed."""
     primary = data.get("primary_output")
-    if isinstance(primary, dict) and isinstance(text := primary.get("content"), str):
-        summary.key_output = {"name": str(primary.get("name") or ""), "text": text[:_KEY_OUTPUT]}
-    elif (summary.key_output is None or summary.key_output["name"] == _STDOUT) and not data.get("output_files"):
-        summary.key_output = _last_lines(data.get("stdout")) or summary.key_output
-    summary.outputs += [output for output, _ in large_outputs(event)]
+    if isinstance(primary, dict):
+        content = primary.get("content")
+        if isinstance(content, str):
+            name = str(primary.get("name") or "")
+            return {"name": name, "text": content[:_KEY_OUTPUT]}
+    if data.get("output_files"):
+        return before
+    if before is not None and before["name"] != _STDOUT:
+        return before
+    printed = _last_lines(data.get("stdout"))
+    return printed or before
 
 
 def _last_lines(stdout: object) -> dict[str, str] | None:
     """Returns whole lines from the end, as many as fit, or the end of the last line if that line alone is longer."""
-    text = stdout.rstrip() if isinstance(stdout, str) else ""
+    if not isinstance(stdout, str):
+        return None
+    text = stdout.rstrip()
+    if not text:
+        return None
     tail = text[-_KEY_OUTPUT:]
     if len(text) > _KEY_OUTPUT and text[-_KEY_OUTPUT - 1] != "\n":
-        tail = tail.partition("\n")[2] or tail
-    return {"name": _STDOUT, "text": tail} if tail else None
+        whole_lines = tail.partition("\n")[2]
+        tail = whole_lines or tail
+    return {"name": _STDOUT, "text": tail}
 
 
 def _resources(tool: str, outcome: Outcome) -> Iterator[dict[str, str]]:
     """Yields the files of a skill that were read besides its instructions."""
-    skill = outcome.data.get("skill")
     traits = TOOLS.get(tool)
-    if traits is None or not traits.reads_resources or outcome.status != "ok" or not isinstance(skill, str):
+    if traits is None or not traits.reads_resources:
         return
-    shown = outcome.data.get("show")
-    for path in [outcome.data.get("path"), *(shown if isinstance(shown, list) else ())]:
+    data = outcome.data
+    skill = data.get("skill")
+    if outcome.status != "ok" or not isinstance(skill, str):
+        return
+    paths = [data.get("path")]
+    shown = data.get("show")
+    if isinstance(shown, list):
+        paths += shown
+    for path in paths:
         if isinstance(path, str) and path:
             yield {"skill": skill, "path": path}
 
 
 def _command(call: ToolCall, outcome: Outcome) -> dict[str, Any]:
-    args, data = call.args, outcome.data
-    words = [args.get("script"), *(args.get("args") or ())] if args.get("script") else [args.get("command")]
-    exit_code, duration = data.get("exit_code"), data.get("duration_ms")
+    args = call.args
+    data = outcome.data
+    words = [args.get("command")]
+    if args.get("script"):
+        words = [args.get("script"), *(args.get("args") or ())]
+    command = " ".join(str(word) for word in words if word is not None)
+    skill = data.get("skill") or args.get("skill") or ""
     return {
         "call_id": call.id,
         "tool": call.tool,
-        "skill": str(data.get("skill") or args.get("skill") or ""),
-        "command": " ".join(str(word) for word in words if word is not None),
+        "skill": str(skill),
+        "command": command,
         "status": outcome.status,
         "code": outcome.code,
-        "exit_code": exit_code if isinstance(exit_code, int) else None,
-        "duration_ms": duration if isinstance(duration, int) else None,
+        "exit_code": _whole(data.get("exit_code")),
+        "duration_ms": _whole(data.get("duration_ms")),
     }
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, int):
+        return value
+    return None
 
 
 def large_outputs(event: CallActed) -> Iterator[tuple[LargeOutput, bytes]]:
     """Yields the texts of an outcome that are also stored as files. A text in several places is listed for each."""
-    whole = {"content": event.outcome.content, "data": event.outcome.data}
+    outcome = event.outcome
+    whole = {"content": outcome.content, "data": outcome.data}
     for place, text in _texts(whole, "", 0):
         if len(text) * 4 <= LARGE_BYTES:
             continue
         data = text.encode("utf-8", "surrogatepass")
-        if len(data) > LARGE_BYTES:
-            yield LargeOutput(event.call_id, place, sha256(data).hexdigest(), len(data)), data
+        size = len(data)
+        if size > LARGE_BYTES:
+            digest = sha256(data).hexdigest()
+            yield LargeOutput(event.call_id, place, digest, size), data
 
 
 def _texts(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
+    """Yields (place, text) for every text in a value."""
     if isinstance(value, str):
         yield place, value
-    elif depth < _DEEPEST and isinstance(value, (dict, list)):
-        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _texts(item, f"{place}.{name}" if place else str(name), depth + 1)
+    if depth >= _DEEPEST:
+        return
+    items: Iterable[tuple[object, Any]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for name, item in items:
+        inner = f"{place}.{name}" if place else str(name)
+        yield from _texts(item, inner, depth + 1)

@@ -1,8 +1,7 @@
 """Texts about the events of a run: one table for the live view, the timeline of a run and the story of a session.
 
 Each type of event has one function, with the wordings of all three views. A timeline has one line per event, with time
-and reason. A story has the request, the loaded skills, the calls and the answer of each run. Texts are not escaped: the
-surface that prints them does that.
+and reason; for the story, see `records/story.py`. Texts are not escaped: the surface that prints them does that.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ from prowess.core.events import (
 )
 from prowess.core.values import Outcome, ToolCall, Usage
 from prowess.records.call_text import render_doing, render_done
-from prowess.records.summary import RunSummary, summarise
 
+_STEP_MARKS = {"completed": "[x]", "in_progress": "[>]", "pending": "[ ]"}
 _LONGEST_REPLY = 4000  # characters of the text that comes with a model's calls, live
 
 
@@ -79,7 +78,9 @@ class EventContext(NamedTuple):
 def describe_event(event: Event | UnknownEvent, context: EventContext) -> EventText:
     """Returns the texts about an event. An event that no view shows has none."""
     describe = _TABLE.get(type(event))
-    return EventText() if describe is None else describe(event, context)
+    if describe is None:
+        return EventText()
+    return describe(event, context)
 
 
 # --- a run as a timeline ----------------------------------------------------------------------------------------------
@@ -98,26 +99,44 @@ class Moment(NamedTuple):
 
 def timeline(envelopes: Sequence[Envelope], *, full: bool = False) -> list[Moment]:
     """Returns the lines of a run, in recorded order. With `full`, texts are whole; otherwise they fit a line."""
-    began = _parse_time(envelopes[0].at) if envelopes else None
+    began = envelopes[0].at if envelopes else ""
     tools: dict[tuple[str, str], str] = {}  # by run and call
     found: list[Moment] = []
     for envelope in envelopes:
-        event, run = envelope.event, envelope.run
+        event = envelope.event
+        run = envelope.run
+        tool = ""
         if isinstance(event, CallPlanned):
             tools[run, event.call.id] = event.call.tool
-        call_id = event.call_id if isinstance(event, CallDecided | CallActed) else ""
-        tool = tools.get((run, call_id), call_id)
-        line = describe_event(event, EventContext(run=run, tool=tool, full=full)).timeline
+        elif isinstance(event, CallDecided | CallActed):
+            tool = tools.get((run, event.call_id), event.call_id)
+        context = EventContext(run=run, tool=tool, full=full)
+        line = describe_event(event, context).timeline
         if line is None:
             continue
-        text, more = line.text, line.more
         if not full:
-            more = one_line(more)
-            text, more = (f"{text}: {more}", "") if line.kind == "note" else (text, more)
-        at = _parse_time(envelope.at)
-        offset = round((at - began).total_seconds() * 1000) if at and began else None
-        found.append(Moment(envelope.seq, offset, run, line.kind, text, more))
+            line = _shortened(line)
+        offset = _offset_ms(began, envelope.at)
+        found.append(Moment(envelope.seq, offset, run, line.kind, line.text, line.more))
     return found
+
+
+def _shortened(line: EventLine) -> EventLine:
+    """Cuts what follows a line to one line. A note follows on the same line."""
+    more = one_line(line.more)
+    if line.kind != "note":
+        return line._replace(more=more)
+    text = f"{line.text}: {more}"
+    return line._replace(text=text, more="")
+
+
+def _offset_ms(began: str, at: str) -> int | None:
+    start = _parse_time(began)
+    moment = _parse_time(at)
+    if start is None or moment is None:
+        return None
+    seconds = (moment - start).total_seconds()
+    return round(seconds * 1000)
 
 
 def _parse_time(at: str) -> datetime | None:
@@ -128,82 +147,52 @@ def _parse_time(at: str) -> datetime | None:
     return moment if moment.tzinfo is not None else None
 
 
-# --- a session as a story ---------------------------------------------------------------------------------------------
-
-
-def tell(envelopes: Sequence[Envelope]) -> list[dict[str, Any]]:
-    """Returns each run as in run.json, with the things said and done in it, in order."""
-    runs = summarise(envelopes)
-    root = {run: summary.run for summary in runs for run in (summary.run, *summary.children)}
-    said: dict[str, list[tuple[str, EventLine]]] = {summary.run: [] for summary in runs}
-    acted = {
-        (envelope.run, envelope.event.call_id): envelope.event.outcome
-        for envelope in envelopes
-        if isinstance(envelope.event, CallActed)
-    }
-    for envelope in envelopes:
-        event, run = envelope.event, envelope.run
-        outcome = acted.get((run, event.call.id)) if isinstance(event, CallPlanned) else None
-        line = describe_event(event, EventContext(run=run, outcome=outcome)).story
-        if line is not None:
-            said[root[run]].append((run, line))
-    return [
-        {**summary.to_json(), "said": [_row(*each) for each in _without_answer(said[summary.run], summary)]}
-        for summary in runs
-    ]
-
-
-def _without_answer(said: list[tuple[str, EventLine]], summary: RunSummary) -> list[tuple[str, EventLine]]:
-    """Leaves out the last reply: it is the answer, which is shown at the end of the run."""
-    for number in range(len(said) - 1, -1, -1):
-        run, line = said[number]
-        if run == summary.run and line.kind == "text":
-            is_answer = bool(summary.text) and line.text == summary.text
-            return said[:number] + said[number + 1 :] if is_answer else said
-    return said
-
-
-def _row(run: str, line: EventLine) -> dict[str, Any]:
-    row: dict[str, Any] = {"run": run, "kind": line.kind}
-    if line.id is not None:
-        row["id"] = line.id
-    row["text"] = line.text
-    if line.status is not None:
-        row["status"] = line.status
-    if line.status is not None or line.code is not None:
-        row["code"] = line.code
-    return row
-
-
 # --- the table: runs and models ---------------------------------------------------------------------------------------
 
 
 def _run_started(event: RunStarted, context: EventContext) -> EventText:
-    of = f" as a part of {event.parent}" if event.parent else ""
-    of += f" and goes on with {event.resumes}" if event.resumes else ""
+    text = "run begins"
+    if event.parent:
+        text += f" as a part of {event.parent}"
+    if event.resumes:
+        text += f" and goes on with {event.resumes}"
+    text += f" · {event.model} · {event.protocol}"
     files = [part.text or "" for part in event.attachments if part.kind == "file"]
-    given = f" · with {', '.join(files)}" if files else ""
-    line = EventLine("request", f"run begins{of} · {event.model} · {event.protocol}{given}", event.request)
+    if files:
+        text += f" · with {', '.join(files)}"
+    line = EventLine("request", text, event.request)
     if event.parent is None:
-        return EventText(line, live=[EventLine("fact", one_line(note, 300)) for note in event.notes])
-    what = f"goes on with {event.resumes}" if event.resumes else event.request
-    child = "the child run goes on" if event.resumes else f"a child run: {one_line(event.request, 200)}"
-    return EventText(line, EventLine("run", f"child run {context.run}: {what}"), [EventLine("run", child)])
+        notes = [EventLine("fact", one_line(note, 300)) for note in event.notes]
+        return EventText(line, live=notes)
+    told = event.request
+    live = f"a child run: {one_line(told, 200)}"
+    if event.resumes:
+        told = f"goes on with {event.resumes}"
+        live = "the child run goes on"
+    story = EventLine("run", f"child run {context.run}: {told}")
+    return EventText(line, story, [EventLine("run", live)])
 
 
 def _epoch_started(event: EpochStarted, _: EventContext) -> EventText:
-    where = "" if event.first_changed is None else f" · changes from byte {event.first_changed}"
-    return EventText(EventLine("epoch", f"epoch: {event.why}{where}"))
+    text = f"epoch: {event.why}"
+    if event.first_changed is not None:
+        text += f" · changes from byte {event.first_changed}"
+    return EventText(EventLine("epoch", text))
 
 
 def _catalog_planned(event: CatalogPlanned, _: EventContext) -> EventText:
     plan = event.plan
-    shown = f"{len(plan.shown)} shown, {len(plan.name_only)} by name, {len(plan.searchable)} to be searched"
-    return EventText(EventLine("catalog", f"catalog: {shown}, {len(plan.hidden)} hidden"))
+    text = f"catalog: {len(plan.shown)} shown"
+    text += f", {len(plan.name_only)} by name"
+    text += f", {len(plan.searchable)} to be searched"
+    text += f", {len(plan.hidden)} hidden"
+    return EventText(EventLine("catalog", text))
 
 
 def _model_requested(event: ModelRequested, _: EventContext) -> EventText:
-    line = EventLine("request-sent", f"asks the model · {event.bytes} bytes · {event.sha256[:12]}")
+    text = f"asks the model · {event.bytes} bytes"
+    text += f" · {event.sha256[:12]}"
+    line = EventLine("request-sent", text)
     return EventText(line, doing="thinking")
 
 
@@ -212,182 +201,269 @@ def _text_delta(_: TextDelta, __: EventContext) -> EventText:
 
 
 def _call_delta(event: CallDelta, _: EventContext) -> EventText:
-    return EventText(doing=f"preparing {one_line(event.tool)}" if event.tool else None)
+    if not event.tool:
+        return EventText()
+    tool = one_line(event.tool)
+    return EventText(doing=f"preparing {tool}")
 
 
 def _model_replied(event: ModelReplied, _: EventContext) -> EventText:
     number = len(event.calls)
-    calls = f" · {number} {'call' if number == 1 else 'calls'}" if number else ""
-    text = f"the model replies ({event.finish}){_tokens(event.usage, cached=True)}{calls}"
+    text = f"the model replies ({event.finish})"
+    text += _tokens(event.usage, cached=True)
+    if number == 1:
+        text += " · 1 call"
+    elif number:
+        text += f" · {number} calls"
+    line = EventLine("reply", text, event.text)
     said = event.text.strip()
-    comes_with_calls = bool(said and number) and event.finish != "stop"
-    return EventText(
-        EventLine("reply", text, event.text),
-        EventLine("text", event.text) if said else None,
-        [EventLine("text", line) for line in said[:_LONGEST_REPLY].split("\n")] if comes_with_calls else (),
-    )
+    if not said:
+        return EventText(line)
+    story = EventLine("text", event.text)
+    if not number or event.finish == "stop":
+        return EventText(line, story)
+    shown = said[:_LONGEST_REPLY].split("\n")
+    return EventText(line, story, [EventLine("text", each) for each in shown])
 
 
 def _run_finished(event: RunFinished, _: EventContext) -> EventText:
-    label = f" [{event.code}]" if event.code else ""
-    cost = f" · cost {event.usage.cost:g}" if event.usage.cost else ""
-    text = f"run ends: {event.stop_reason}{label}{_tokens(event.usage)}{cost}"
-    failure = EventLine("error", event.text or "The run ended with an error.", code=event.code)
-    return EventText(EventLine("end", text, event.text), failure if event.code else None, doing="ending")
+    code = event.code
+    text = f"run ends: {event.stop_reason}"
+    if code:
+        text += f" [{code}]"
+    text += _tokens(event.usage)
+    if event.usage.cost:
+        text += f" · cost {event.usage.cost:g}"
+    line = EventLine("end", text, event.text)
+    if not code:
+        return EventText(line, doing="ending")
+    failure = event.text or "The run ended with an error."
+    story = EventLine("error", failure, code=code)
+    return EventText(line, story, doing="ending")
 
 
 def _tokens(usage: Usage, *, cached: bool = False) -> str:
+    """Renders ` · 1200 tokens in (800 cached), 30 out`; nothing when no tokens were counted."""
     if not usage.input and not usage.output:
         return ""
-    from_cache = f" ({usage.cached} cached)" if cached and usage.cached else ""
-    return f" · {usage.input} tokens in{from_cache}, {usage.output} out"
+    text = f" · {usage.input} tokens in"
+    if cached and usage.cached:
+        text += f" ({usage.cached} cached)"
+    return f"{text}, {usage.output} out"
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
 def _call_planned(event: CallPlanned, context: EventContext) -> EventText:
-    call, outcome = event.call, context.outcome
-    args = json.dumps(call.args, ensure_ascii=False) if call.args else ""
-    shown = json.dumps(call.args, ensure_ascii=False, indent=1) if call.args and context.full else args
-    whose = "" if call.trigger == "model" else f"(for the {call.trigger}) "
+    call = event.call
+    args = ""
+    shown = ""
+    if call.args:
+        args = json.dumps(call.args, ensure_ascii=False)
+        shown = args
+        if context.full:
+            shown = json.dumps(call.args, ensure_ascii=False, indent=1)
+    text = f"calls {call.tool}"
+    if call.trigger != "model":
+        text = f"(for the {call.trigger}) {text}"
+    line = EventLine("call", text, shown)
     # A call is recorded before it is executed. Without an outcome it was cut off, or is running now.
-    status, code = (outcome.status, outcome.code) if outcome else ("unfinished", None)
-    text = f"{call.tool} {one_line(args)}" if args else call.tool
-    return EventText(
-        EventLine("call", f"{whose}calls {call.tool}", shown),
-        EventLine("call", text, id=call.id, status=status, code=code),
-    )
+    status = "unfinished"
+    code = None
+    if context.outcome is not None:
+        status = context.outcome.status
+        code = context.outcome.code
+    told = call.tool
+    if args:
+        told += f" {one_line(args)}"
+    return EventText(line, EventLine("call", told, id=call.id, status=status, code=code))
 
 
 def _call_decided(event: CallDecided, context: EventContext) -> EventText:
     decision = event.decision
-    return EventText(EventLine("decision", f"{decision.verdict} {context.tool} · {decision.rule} · {decision.why}"))
+    text = f"{decision.verdict} {context.tool}"
+    text += f" · {decision.rule} · {decision.why}"
+    return EventText(EventLine("decision", text))
 
 
 def _call_acted(event: CallActed, context: EventContext) -> EventText:
-    call, outcome = context.call, event.outcome
-    line = EventLine("outcome", f"{context.tool}: {_result(outcome)}", _output(outcome))
+    outcome = event.outcome
+    text = f"{context.tool}: {_result(outcome)}"
+    line = EventLine("outcome", text, _output(outcome))
+    call = context.call
     if call is None:
         return EventText(line, doing="going on")
+    done = render_done(call, outcome)
     is_detail = outcome.status == "ok" and call.tool in context.routine
-    live = [EventLine("outcome", render_done(call, outcome), is_detail=is_detail)]
+    live = [EventLine("outcome", done, is_detail=is_detail)]
     for warning in outcome.data.get("warnings") or ():
-        live.append(EventLine("warning", f"warning: {one_line(str(warning), 500)}"))
+        told = one_line(str(warning), 500)
+        live.append(EventLine("warning", f"warning: {told}"))
     return EventText(line, live=live, doing="going on")
 
 
 def _result(outcome: Outcome) -> str:
     data = outcome.data
-    parts = [f"{outcome.status}{f' [{outcome.code}]' if outcome.code else ''}"]
-    if type(data.get("exit_code")) is int:
-        parts.append(f"exit code {data['exit_code']}")
-    if type(data.get("duration_ms")) is int:
-        parts.append(f"{data['duration_ms']} ms")
+    text = outcome.status
+    if outcome.code:
+        text += f" [{outcome.code}]"
+    exit_code = data.get("exit_code")
+    if type(exit_code) is int:
+        text += f" · exit code {exit_code}"
+    duration_ms = data.get("duration_ms")
+    if type(duration_ms) is int:
+        text += f" · {duration_ms} ms"
     isolation = data.get("isolation")
     if isinstance(isolation, dict):
-        parts.append(f"{isolation.get('executor')} ({isolation.get('mechanism')})")
-    return " · ".join(parts)
+        text += f" · {isolation.get('executor')} ({isolation.get('mechanism')})"
+    return text
 
 
 def _output(outcome: Outcome) -> str:
     """Returns what a script printed, if anything, instead of the JSON that the model is given."""
-    streams = [outcome.data.get(name) for name in ("stdout", "stderr")]
-    printed = [text.rstrip("\n") for text in streams if isinstance(text, str) and text]
-    return "\n".join(printed) if printed else outcome.content
+    printed: list[str] = []
+    for name in ("stdout", "stderr"):
+        text = outcome.data.get(name)
+        if isinstance(text, str) and text:
+            printed.append(text.rstrip("\n"))
+    if not printed:
+        return outcome.content
+    return "\n".join(printed)
 
 
 def _approval_asked(event: ApprovalAsked, _: EventContext) -> EventText:
-    return EventText(
-        EventLine("approval", f"a person is asked: {event.why}"),
-        EventLine("note", f"asked: {event.why}", id=event.call_id),
-        doing="waiting for a person's approval",
-    )
+    why = event.why
+    line = EventLine("approval", f"a person is asked: {why}")
+    told = f"asked: {why}"
+    story = EventLine("note", told, id=event.call_id)
+    doing = "waiting for a person's approval"
+    return EventText(line, story, doing=doing)
 
 
 def _approval_answered(event: ApprovalAnswered, context: EventContext) -> EventText:
-    text = f"answered{f' by {event.by}' if event.by else ''}: {event.answer}"
-    said = "denied" if event.answer == "no" else f"approved ({event.answer})"
-    return EventText(
-        EventLine("approval", f"{text}{f': {event.why}' if event.why else ''}"),
-        EventLine("note", text, id=event.call_id),
-        [EventLine("note", f"{said}: {one_line(event.by)}")] if event.by not in (None, "", "terminal") else (),
-        doing="going on" if context.call is None else render_doing(context.call),
-    )
+    answer = event.answer
+    by = event.by
+    text = "answered"
+    if by:
+        text += f" by {by}"
+    text += f": {answer}"
+    story = EventLine("note", text, id=event.call_id)
+    if event.why:
+        text += f": {event.why}"
+    line = EventLine("approval", text)
+    doing = "going on"
+    if context.call is not None:
+        doing = render_doing(context.call)
+    if not by or by == "terminal":
+        return EventText(line, story, doing=doing)
+    said = "denied" if answer == "no" else f"approved ({answer})"
+    live = EventLine("note", f"{said}: {one_line(by)}")
+    return EventText(line, story, [live], doing)
 
 
 # --- skills, plans and notes ------------------------------------------------------------------------------------------
 
 
 def _skill_loaded(event: SkillLoaded, _: EventContext) -> EventText:
-    name = event.name or event.id.rpartition(":")[2]
-    rank = f" · rank {event.rank}" if event.rank is not None else ""
-    why = f" · {event.reason}" if event.reason else ""
+    trigger = event.trigger
+    name = event.name or _name_in(event.id)
+    text = f"loads {name} · by {trigger}"
+    if event.rank is not None:
+        text += f" · rank {event.rank}"
     digest = event.digest.removeprefix("sha256:")[:12]
-    trigger = _TRIGGERS.get(event.trigger, event.trigger)
-    cause = f" ({_CAUSES[event.trigger]})" if event.trigger in _CAUSES else ""
-    return EventText(
-        EventLine("skill", f"loads {name} · by {event.trigger}{rank} · {event.id}@{digest}{why}"),
-        EventLine("skill", f"loaded {name} (by {trigger})", id=event.id),
-        [EventLine("skill", f"loaded {one_line(event.name or event.id)}{cause}")],
-    )
+    text += f" · {event.id}@{digest}"
+    if event.reason:
+        text += f" · {event.reason}"
+    line = EventLine("skill", text)
+    by = _TRIGGERS.get(trigger, trigger)
+    story = EventLine("skill", f"loaded {name} (by {by})", id=event.id)
+    live = f"loaded {one_line(event.name or event.id)}"
+    if trigger in _CAUSES:
+        live += f" ({_CAUSES[trigger]})"
+    return EventText(line, story, [EventLine("skill", live)])
 
 
 _TRIGGERS = {"model": "the model", "user": "the user", "caller": "the caller", "path": "a file", "nested": "a skill"}
 _CAUSES = {"user": "named by you", "caller": "named by you", "path": "for a file", "nested": "as a child run"}
 
 
+def _name_in(id: str) -> str:
+    return id.rpartition(":")[2]
+
+
 def _skill_unloaded(event: SkillUnloaded, _: EventContext) -> EventText:
-    reason = event.reason or ""
-    return EventText(
-        EventLine("skill", f"unloads {event.id}{f' · {reason}' if reason else ''}"),
-        EventLine("unload", f"unloaded {event.id.rpartition(':')[2]}", id=event.id),
-        [EventLine("skill", f"unloaded {one_line(event.id)}{f': {one_line(reason)}' if reason else ''}")],
-    )
+    id = event.id
+    text = f"unloads {id}"
+    live = f"unloaded {one_line(id)}"
+    if event.reason:
+        text += f" · {event.reason}"
+        live += f": {one_line(event.reason)}"
+    line = EventLine("skill", text)
+    told = f"unloaded {_name_in(id)}"
+    story = EventLine("unload", told, id=id)
+    return EventText(line, story, [EventLine("skill", live)])
 
 
 def _plan_changed(event: PlanChanged, _: EventContext) -> EventText:
-    goal, steps = one_line(event.plan.goal), event.plan.steps
-    done = sum(step.status == "completed" for step in steps)
-    marks = {"completed": "[x]", "in_progress": "[>]", "pending": "[ ]"}
-    rows = "\n".join(f"{marks.get(step.status, '[?]')} {step.id} {step.title}" for step in steps)
-    return EventText(
-        EventLine("plan", f"plan: {goal} · {done} of {len(steps)} done", rows),
-        live=[EventLine("plan", f"plan: {goal}, {len(steps)} steps", is_detail=True)],
-    )
+    goal = one_line(event.plan.goal)
+    steps = event.plan.steps
+    done = 0
+    rows: list[str] = []
+    for step in steps:
+        if step.status == "completed":
+            done += 1
+        mark = _STEP_MARKS.get(step.status, "[?]")
+        rows.append(f"{mark} {step.id} {step.title}")
+    number = len(steps)
+    text = f"plan: {goal} · {done} of {number} done"
+    line = EventLine("plan", text, "\n".join(rows))
+    told = f"plan: {goal}, {number} steps"
+    live = EventLine("plan", told, is_detail=True)
+    return EventText(line, live=[live])
 
 
 def _note_appended(event: NoteAppended, _: EventContext) -> EventText:
-    note = event.text.removeprefix("<note>").removesuffix("</note>").strip("\n")
-    return EventText(EventLine("note", f"note ({event.kind})", note))
+    note = event.text.removeprefix("<note>")
+    note = note.removesuffix("</note>")
+    note = note.strip("\n")
+    line = EventLine("note", f"note ({event.kind})", note)
+    return EventText(line)
 
 
 def _compacted(event: Compacted, _: EventContext) -> EventText:
-    before, after, why = event.before_tokens, event.after_tokens, event.why
+    before = event.before_tokens
+    after = event.after_tokens
+    why = event.why
     size = f"the conversation: {before} to {after} tokens"
-    return EventText(
-        EventLine("compacted", f"shortens {size} · {why}", event.summary or ""),
-        EventLine("note", f"shortened {size} ({why})"),
-        [EventLine("note", f"made room: {one_line(why)} ({before:,} -> {after:,})")],
-    )
+    line = EventLine("compacted", f"shortens {size} · {why}", event.summary or "")
+    story = EventLine("note", f"shortened {size} ({why})")
+    live = f"made room: {one_line(why)} ({before:,} -> {after:,})"
+    return EventText(line, story, [EventLine("note", live)])
 
 
 def _error_raised(event: ErrorRaised, _: EventContext) -> EventText:
-    code, hint = event.code, event.hint or ""
-    line = EventLine("error", f"error: {event.message} [{code}]", hint)
-    story = EventLine("error", event.message, code=code)
-    said = f"{one_line(event.message, 300)} {one_line(hint, 300)}"
+    code = event.code
+    message = event.message
+    hint = event.hint or ""
+    line = EventLine("error", f"error: {message} [{code}]", hint)
+    story = EventLine("error", message, code=code)
+    said = f"{one_line(message, 300)} {one_line(hint, 300)}"
     if hint.startswith("Trying again"):
-        live = [EventLine("error", f"{said} [{one_line(code)}]")]
-        return EventText(line, story, live, doing=f"waiting: {one_line(event.message)}")
-    if code == "skill-not-found" and "taken as" in event.message:
-        return EventText(line, story, [EventLine("warning", f"warning: {said}".rstrip())])
+        live = EventLine("error", f"{said} [{one_line(code)}]")
+        doing = f"waiting: {one_line(message)}"
+        return EventText(line, story, [live], doing)
+    if code == "skill-not-found" and "taken as" in message:
+        live = EventLine("warning", f"warning: {said}".rstrip())
+        return EventText(line, story, [live])
     return EventText(line, story)
 
 
 def _unknown(event: UnknownEvent, _: EventContext) -> EventText:
     text = f"{event.type} (of a newer release)"
-    return EventText(EventLine("unknown", text), EventLine("note", text))
+    line = EventLine("unknown", text)
+    story = EventLine("note", text)
+    return EventText(line, story)
 
 
 _TABLE: dict[type[Any], Callable[[Any, EventContext], EventText]] = {

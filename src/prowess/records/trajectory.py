@@ -12,7 +12,20 @@ from datetime import datetime
 from typing import Any, Literal
 
 from prowess._internal.text import one_line
-from prowess.core import events as happened
+from prowess.core.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallActed,
+    CallDecided,
+    CallPlanned,
+    Compacted,
+    Envelope,
+    ModelReplied,
+    ModelRequested,
+    RunFinished,
+    RunStarted,
+    SkillLoaded,
+)
 from prowess.core.findings import visible
 from prowess.core.tool_table import UNCOUNTED_TOOLS
 from prowess.core.values import ToolCall, Trigger, Usage, add_usage
@@ -39,7 +52,10 @@ class CallStep:
 
     def __str__(self) -> str:
         name = f"call {self.index + 1}: {self.tool} {self.skill}".rstrip()
-        return f"{name} ({self.status}{': ' * bool(self.why)}{self.why})"
+        result = self.status
+        if self.why:
+            result += f": {self.why}"
+        return f"{name} ({result})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,20 +86,29 @@ class Trajectory:
 
     @property
     def stop_reason(self) -> str | None:
-        return self.stop_reasons[-1] if self.stop_reasons else None
+        """Reason why the last run stopped."""
+        if not self.stop_reasons:
+            return None
+        return self.stop_reasons[-1]
 
     @property
     def calls(self) -> int:
         """Number of calls, counted as `limits.calls` does: those of models, tried or done; not update_plan."""
-        counted = [step for step in self.steps if step.trigger == "model" and step.status != "waiting"]
-        return sum(step.tool not in UNCOUNTED_TOOLS for step in counted)
+        number = 0
+        for step in self.steps:
+            if step.trigger != "model" or step.status == "waiting":
+                continue
+            if step.tool not in UNCOUNTED_TOOLS:
+                number += 1
+        return number
 
     @property
     def calls_by_tool(self) -> dict[str, int]:
-        return dict(Counter(step.tool for step in self.steps))
+        tools = Counter(step.tool for step in self.steps)
+        return dict(tools)
 
 
-def read_trajectory(events: Iterable[happened.Envelope]) -> Trajectory:
+def read_trajectory(events: Iterable[Envelope]) -> Trajectory:
     """Reads the events of one session, in their order."""
     reader = _TrajectoryReader()
     for envelope in events:
@@ -108,84 +133,120 @@ class _TrajectoryReader:
         self.stops: list[str] = []
         self.timeline: list[TimelineEntry] = []
 
-    def add(self, envelope: happened.Envelope) -> None:
-        at = datetime.fromisoformat(envelope.at).timestamp() * 1000
-        self.first = at if self.first is None else self.first
+    def add(self, envelope: Envelope) -> None:
+        moment = datetime.fromisoformat(envelope.at)
+        at = moment.timestamp() * 1000
+        if self.first is None:
+            self.first = at
         self.now = max(self.now, at - self.first)
-        run, is_child = envelope.run, envelope.run in self.children
-        match envelope.event:
-            case happened.RunStarted(parent=str()):
-                self.children.add(run)
-            case happened.RunStarted(resumes=None, request=request):
-                self.requests.append(well_formed(request))
-                self.text = ""
-            case happened.ModelRequested():
-                self.since[run, ""] = self.now
-            case happened.ModelReplied() as reply:
-                self.usage = add_usage(self.usage, reply.usage)
-                self.turns += not is_child
-                self.calls |= {(run, call.id): call for call in reply.calls}
-                self.text = self.text if is_child else well_formed(reply.text)
-                self._note("model", reply.model or "model", self.since.get((run, ""), self.now))
-            case happened.Compacted(usage=usage):
-                self.usage = add_usage(self.usage, usage)
-            case happened.CallPlanned(call=call):
-                self._plan(call, run)
-            case happened.CallDecided(call_id=id):
-                self.since[run, id] = self.now
-            case happened.CallActed() as acted:
-                self._act(acted, run)
-            case happened.SkillLoaded(id=id, name=name):
-                self.loaded.append(_last(name or id))
-                self._note("skill", self.loaded[-1], self.now)
-            case happened.ApprovalAsked(call_id=id, capability=capability):
-                self.since[run, f"{id} {capability}"] = self.now
-                self.questions += 1
-            case happened.ApprovalAnswered(call_id=id, capability=capability, asked=asked, answer=answer):
-                start = self.since.pop((run, f"{id} {capability}"), None)
-                if start is not None and asked:
-                    self._note("question", capability or "approval", start, ok=answer != "no")
-                elif start is not None:  # answered in advance
-                    self.questions -= 1
-            case happened.RunFinished(text=text, stop_reason=reason) if not is_child:
-                self.text = well_formed(text)
-                self.stops.append(reason)
-            case _:
-                pass
+        event = envelope.event
+        run = envelope.run
+        if isinstance(event, RunStarted):
+            self._start(event, run)
+        elif isinstance(event, ModelRequested):
+            self.since[run, ""] = self.now
+        elif isinstance(event, ModelReplied):
+            self._reply(event, run)
+        elif isinstance(event, Compacted):
+            self.usage = add_usage(self.usage, event.usage)
+        elif isinstance(event, CallPlanned):
+            self._plan(event.call, run)
+        elif isinstance(event, CallDecided):
+            self.since[run, event.call_id] = self.now
+        elif isinstance(event, CallActed):
+            self._act(event, run)
+        elif isinstance(event, SkillLoaded):
+            name = _last(event.name or event.id)
+            self.loaded.append(name)
+            self._note("skill", name, self.now)
+        elif isinstance(event, ApprovalAsked):
+            self.since[run, _question(event)] = self.now
+            self.questions += 1
+        elif isinstance(event, ApprovalAnswered):
+            self._answer(event, run)
+        elif isinstance(event, RunFinished) and run not in self.children:
+            self.text = well_formed(event.text)
+            self.stops.append(event.stop_reason)
+
+    def _start(self, event: RunStarted, run: str) -> None:
+        if event.parent is not None:
+            self.children.add(run)
+        elif event.resumes is None:
+            request = well_formed(event.request)
+            self.requests.append(request)
+            self.text = ""
+
+    def _reply(self, event: ModelReplied, run: str) -> None:
+        self.usage = add_usage(self.usage, event.usage)
+        for call in event.calls:
+            self.calls[run, call.id] = call
+        if run not in self.children:
+            self.turns += 1
+            self.text = well_formed(event.text)
+        start = self.since.get((run, ""), self.now)
+        self._note("model", event.model or "model", start)
+
+    def _answer(self, event: ApprovalAnswered, run: str) -> None:
+        start = self.since.pop((run, _question(event)), None)
+        if start is None:
+            return
+        if not event.asked:
+            self.questions -= 1  # answered in advance
+            return
+        label = event.capability or "approval"
+        self._note("question", label, start, ok=event.answer != "no")
 
     def _plan(self, call: ToolCall, run: str) -> None:
-        key = run, call.id
-        before, self.since[key] = self.steps.get(key), self.now
-        args = call.args or self.calls.get(key, call).args  # an invalid call is planned without its arguments
-        self.steps[key] = CallStep(
-            index=len(self.steps) if before is None else before.index,
-            tool=well_formed(call.tool),
-            skill=_last(args.get("skill")),
-            args=args,
-            trigger=call.trigger,
-        )
+        key = (run, call.id)
+        self.since[key] = self.now
+        index = len(self.steps)
+        before = self.steps.get(key)
+        if before is not None:
+            index = before.index
+        args = call.args
+        if not args:  # an invalid call is planned without its arguments
+            args = self.calls.get(key, call).args
+        tool = well_formed(call.tool)
+        skill = _last(args.get("skill"))
+        self.steps[key] = CallStep(index=index, tool=tool, skill=skill, args=args, trigger=call.trigger)
 
-    def _act(self, event: happened.CallActed, run: str) -> None:
-        key, outcome = (run, event.call_id), event.outcome
+    def _act(self, event: CallActed, run: str) -> None:
+        """Notes what became of a call."""
+        key = (run, event.call_id)
+        outcome = event.outcome
         if key not in self.steps:  # it was not begun, because of a limit
-            self._plan(self.calls.get(key) or ToolCall(id=event.call_id, tool="?"), run)
+            unknown = ToolCall(id=event.call_id, tool="?")
+            self._plan(self.calls.get(key, unknown), run)
         planned = self.steps[key]
-        skill = _last(outcome.data.get("skill")) or planned.skill
-        why = "" if outcome.status == "ok" else visible(one_line(outcome.content, 160))
-        step = self.steps[key] = replace(planned, status=outcome.status, skill=skill, why=why)
-        is_question = step.tool == "ask_user" and step.status in ("ok", "failed")
-        self.questions += is_question
-        kind = "question" if is_question else "call"
-        self._note(kind, f"{step.tool} {skill}".rstrip(), self.since[key], ok=step.ok)
+        skill = _last(outcome.data.get("skill"))
+        if not skill:
+            skill = planned.skill
+        why = ""
+        if outcome.status != "ok":
+            why = visible(one_line(outcome.content, 160))
+        step = replace(planned, status=outcome.status, skill=skill, why=why)
+        self.steps[key] = step
+        kind: EntryKind = "call"
+        if step.tool == "ask_user" and step.status in ("ok", "failed"):
+            kind = "question"
+            self.questions += 1
+        label = f"{step.tool} {skill}".rstrip()
+        self._note(kind, label, self.since[key], ok=step.ok)
 
     def _note(self, kind: EntryKind, label: str, start: float, *, ok: bool = True) -> None:
-        told, ms = visible(one_line(label, 60)), round(self.now - start, 3)
-        self.timeline.append(TimelineEntry(start_ms=round(start, 3), ms=ms, kind=kind, label=told, ok=ok))
+        label = visible(one_line(label, 60))
+        start_ms = round(start, 3)
+        ms = round(self.now - start, 3)
+        entry = TimelineEntry(start_ms=start_ms, ms=ms, kind=kind, label=label, ok=ok)
+        self.timeline.append(entry)
 
     def finish(self) -> Trajectory:
+        loaded = dict.fromkeys(self.loaded)
+        timeline = self.timeline[:_MOST_ENTRIES]
+        timeline.sort(key=lambda entry: entry.start_ms)
         return Trajectory(
             steps=tuple(self.steps.values()),
-            loaded=tuple(dict.fromkeys(self.loaded)),
+            loaded=tuple(loaded),
             usage=self.usage,
             turns=self.turns,
             questions=self.questions,
@@ -193,15 +254,24 @@ class _TrajectoryReader:
             text=self.text,
             stop_reasons=tuple(self.stops),
             seconds=self.now / 1000,
-            timeline=tuple(sorted(self.timeline[:_MOST_ENTRIES], key=lambda entry: entry.start_ms)),
+            timeline=tuple(timeline),
         )
+
+
+def _question(event: ApprovalAsked | ApprovalAnswered) -> str:
+    return f"{event.call_id} {event.capability}"
 
 
 def _last(skill: object) -> str:
     """Returns the name in `source:name`."""
-    return well_formed(skill.rpartition(":")[2]) if isinstance(skill, str) else ""
+    if not isinstance(skill, str):
+        return ""
+    name = skill.rpartition(":")[2]
+    return well_formed(name)
 
 
 def well_formed(text: str) -> str:
     """Replaces halves of surrogate pairs, which no file and no JSON document in UTF-8 can have."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode()

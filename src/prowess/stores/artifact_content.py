@@ -31,8 +31,10 @@ def folder_name(part: str) -> str:
     """Returns one part of a key or a name as a name on disk. Different parts give different names."""
     if _PLAIN.fullmatch(part) and not _RESERVED.fullmatch(part):
         return part
-    readable = re.sub(r"[^\w.-]+", "_", part).strip("._ ")[:16]  # 16 characters are at most 64 bytes
-    return f"{readable}~{hashlib.sha256(part.encode()).hexdigest()[:32]}"
+    readable = re.sub(r"[^\w.-]+", "_", part)
+    readable = readable.strip("._ ")[:16]  # 16 characters are at most 64 bytes
+    digest = hashlib.sha256(part.encode()).hexdigest()
+    return f"{readable}~{digest[:32]}"
 
 
 def pieces(data: Content) -> Iterator[bytes]:
@@ -40,7 +42,8 @@ def pieces(data: Content) -> Iterator[bytes]:
     read = getattr(data, "read", None)
     if isinstance(data, (bytes, bytearray, memoryview)):
         view = memoryview(data)
-        yield from (bytes(view[at : at + PIECE_BYTES]) for at in range(0, len(view), PIECE_BYTES))
+        for at in range(0, len(view), PIECE_BYTES):
+            yield bytes(view[at : at + PIECE_BYTES])
     elif read is not None:
         while piece := read(PIECE_BYTES):
             yield _checked(piece)
@@ -52,36 +55,30 @@ def pieces(data: Content) -> Iterator[bytes]:
 
 async def large_pieces(data: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     """Joins small chunks, because a call into a thread only pays off for a large one."""
-    waiting = bytearray()
-    async for piece in data:
-        waiting += _checked(piece)
-        if len(waiting) >= PIECE_BYTES:
-            yield bytes(waiting)
-            waiting.clear()
-    if waiting:
-        yield bytes(waiting)
+    async for part in in_parts(data, PIECE_BYTES):
+        yield part
 
 
 def _checked(piece: Any) -> bytes:
-    if not isinstance(piece, (bytes, bytearray, memoryview)):
-        raise StoreError(
-            f"An artifact is made of bytes, not of {type(piece).__name__}.",
-            code="artifact-not-bytes",
-            hint="Encode text first, or open the file in binary mode.",
-        )
-    return bytes(piece)
+    if isinstance(piece, (bytes, bytearray, memoryview)):
+        return bytes(piece)
+    kind = type(piece).__name__
+    raise StoreError(
+        f"An artifact is made of bytes, not of {kind}.",
+        code="artifact-not-bytes",
+        hint="Encode text first, or open the file in binary mode.",
+    )
 
 
 def not_found(name: str, version: int | None, live: Sequence[int] = ()) -> StoreError:
-    if version is None or not live:
-        return StoreError(
-            f"No artifact '{name}'.", code="artifact-not-found", hint="See: prowess artifacts list. Names are exact."
-        )
-    return StoreError(
-        f"No version {version} of '{name}'.",
-        code="artifact-not-found",
-        hint=f"There is {', '.join(map(str, live[-10:]))}.",
-    )
+    """Returns the error for a missing artifact or version. `live` has the versions that exist."""
+    what = f"No artifact '{name}'."
+    hint = "See: prowess artifacts list. Names are exact."
+    if version is not None and live:
+        what = f"No version {version} of '{name}'."
+        newest = ", ".join(map(str, live[-10:]))
+        hint = f"There is {newest}."
+    return StoreError(what, code="artifact-not-found", hint=hint)
 
 
 def too_large(name: str, max_bytes: int) -> StoreError:
@@ -103,12 +100,13 @@ def corrupt(name: str, version: int) -> StoreError:
 def sync_folder(folder: str) -> None:
     """Flushes a folder to disk. A new name is durable only after this call. Windows has no such call and does not need
     it."""
-    if os.name == "posix":
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    if os.name != "posix":
+        return
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 @contextmanager
@@ -119,10 +117,12 @@ def trouble(path: str, missing: StoreError | None = None) -> Iterator[None]:
     except OSError as error:
         if missing is not None and isinstance(error, FileNotFoundError):
             raise missing from error
-        code, hint = _TROUBLES.get(error.errno or 0, ("store-error", "Look at the disk and at the message."))
-        raise StoreError(f"{path} cannot be used: {error.strerror or error}.", code=code, hint=hint) from error
+        code, hint = _TROUBLES.get(error.errno or 0, _OTHER)
+        reason = error.strerror or error
+        raise StoreError(f"{path} cannot be used: {reason}.", code=code, hint=hint) from error
 
 
+_OTHER = ("store-error", "Look at the disk and at the message.")
 _FULL = ("store-full", "Free some space, or raise the quota, and try again; nothing is lost.")
 _DENIED = ("store-read-only", "Give yourself the right to write there.")
 _TROUBLES = {
@@ -141,35 +141,40 @@ class Measure:
     """Computes size, sha256 and first bytes of content that passes through."""
 
     def __init__(self, name: str, max_bytes: int) -> None:
-        self._name, self._max_bytes = name, max_bytes
+        self._name = name
+        self._max_bytes = max_bytes
         self.digest = hashlib.sha256()
         self.size = 0
         self.start = b""
 
     async def through(self, data: Content) -> AsyncIterator[bytes]:
+        """Yields the content in chunks, measured. Content that is not asynchronous is read in a thread."""
         if isinstance(data, AsyncIterable):
             async for piece in large_pieces(data):
-                yield self._noted(piece)
-        else:
-            waiting = pieces(data)
-            while (piece := await asyncio.to_thread(next, waiting, None)) is not None:
-                yield self._noted(piece)
+                self.note(piece)
+                yield piece
+            return
+        waiting = pieces(data)
+        while (piece := await asyncio.to_thread(next, waiting, None)) is not None:
+            self.note(piece)
+            yield piece
 
-    def _noted(self, piece: bytes) -> bytes:
+    def note(self, piece: bytes) -> None:
+        """Counts a chunk. StoreError if the content is larger than the store allows."""
         self.size += len(piece)
         if self.size > self._max_bytes:
             raise too_large(self._name, self._max_bytes)
-        if len(self.start) < SNIFF_BYTES:
-            self.start += piece[: SNIFF_BYTES - len(self.start)]
+        room = SNIFF_BYTES - len(self.start)
+        if room > 0:
+            self.start += piece[:room]
         self.digest.update(piece)
-        return piece
 
 
-async def in_parts(data: AsyncIterator[bytes], part_bytes: int) -> AsyncIterator[bytes]:
+async def in_parts(data: AsyncIterable[bytes], part_bytes: int) -> AsyncIterator[bytes]:
     """Joins chunks to parts of at least `part_bytes`. Only the last part may be smaller."""
     waiting = bytearray()
     async for piece in data:
-        waiting += piece
+        waiting += _checked(piece)
         if len(waiting) >= part_bytes:
             yield bytes(waiting)
             waiting.clear()

@@ -20,12 +20,13 @@ import tempfile
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Lock
 from typing import IO, Any
 
 from prowess._internal.files import open_regular, read_regular, write_whole
-from prowess._internal.mime import SNIFF_BYTES, guess_mime
+from prowess._internal.mime import guess_mime
 from prowess._internal.paths import inside
 from prowess.core.codec import from_json, to_json
 from prowess.core.events import render_at
@@ -33,13 +34,13 @@ from prowess.core.ports import Content
 from prowess.core.values import Artifact, SessionKey, artifact_scope, parse_artifact_ref, render_artifact_ref
 from prowess.stores.artifact_content import (
     PIECE_BYTES,
+    Measure,
     corrupt,
     folder_name,
     large_pieces,
     not_found,
     pieces,
     sync_folder,
-    too_large,
     trouble,
 )
 from prowess.stores.memory import MemoryArtifacts
@@ -71,7 +72,8 @@ class FolderArtifacts:
 
     async def save(self, key: SessionKey, name: str, data: Content, *, mime_type: str | None = None) -> Artifact:
         folder = self._folder(key, name)
-        session = None if artifact_scope(name)[0] else key.session
+        of_user, _ = artifact_scope(name)
+        session = None if of_user else key.session
         draft = await asyncio.to_thread(self._begin, name, mime_type, session)
         try:
             if isinstance(data, AsyncIterable):
@@ -79,14 +81,19 @@ class FolderArtifacts:
                     await asyncio.to_thread(draft.write, piece)
             else:
                 await asyncio.to_thread(draft.write_all, pieces(data))
-            return await asyncio.to_thread(draft.publish, folder, render_at(self._clock()))
+            now = render_at(self._clock())
+            return await asyncio.to_thread(draft.publish, folder, now)
         finally:
             await asyncio.to_thread(draft.discard)
 
     async def load(self, key: SessionKey, name: str, *, version: int | None = None) -> bytes:
-        return b"".join([piece async for piece in self.stream(key, name, version=version)])
+        whole = bytearray()
+        async for piece in self.stream(key, name, version=version):
+            whole += piece
+        return bytes(whole)
 
     async def stream(self, key: SessionKey, name: str, *, version: int | None = None) -> AsyncIterator[bytes]:
+        """Yields the content in chunks. StoreError at the end if it is not what was saved."""
         artifact, file = await asyncio.to_thread(self._open, key, name, version)
         digest = hashlib.sha256()
         with file:
@@ -103,7 +110,8 @@ class FolderArtifacts:
         return await asyncio.to_thread(self._names, key)
 
     async def versions(self, key: SessionKey, name: str) -> Sequence[int]:
-        return await asyncio.to_thread(_live, self._folder(key, name))
+        folder = self._folder(key, name)
+        return await asyncio.to_thread(_live, folder)
 
     async def delete(self, key: SessionKey, name: str, *, version: int | None = None) -> None:
         await asyncio.to_thread(self._delete, key, name, version)
@@ -116,14 +124,22 @@ class FolderArtifacts:
     # --- on disk, in a thread
 
     def _scope(self, key: SessionKey, of_user: bool) -> str:
-        owner = "/".join(folder_name(part) for part in (key.tenant, key.app, key.user))
-        return f"{owner}/user" if of_user else f"{owner}/session/{folder_name(key.session)}"
+        """Returns the folder of a user's or a session's artifacts."""
+        tenant = folder_name(key.tenant)
+        app = folder_name(key.app)
+        user = folder_name(key.user)
+        owner = f"{tenant}/{app}/{user}"
+        if of_user:
+            return f"{owner}/user"
+        return f"{owner}/session/{folder_name(key.session)}"
 
     def _folder(self, key: SessionKey, name: str) -> str:
         """Returns the folder of an artifact's versions. The `@` at its end distinguishes it from a folder in an
         artifact's name."""
         of_user, parts = artifact_scope(name)
-        return inside(self.path, f"{self._scope(key, of_user)}/{'/'.join(folder_name(part) for part in parts)}@")
+        scope = self._scope(key, of_user)
+        path = "/".join(map(folder_name, parts))
+        return inside(self.path, f"{scope}/{path}@")
 
     def _begin(self, name: str, mime_type: str | None, session: str | None) -> _Draft:
         drafts = os.path.join(self.path, ".drafts")
@@ -139,47 +155,55 @@ class FolderArtifacts:
 
     def _open(self, key: SessionKey, name: str, version: int | None) -> tuple[Artifact, IO[bytes]]:
         artifact = self._get(key, name, version)
-        with trouble(self.path, missing=not_found(name, artifact.version)):
-            fd = open_regular(os.path.join(self._folder(key, name), str(artifact.version), "data"))
+        place = _version_place(self._folder(key, name), artifact.version)
+        missing = not_found(name, artifact.version)
+        with trouble(self.path, missing=missing):
+            fd = open_regular(os.path.join(place, "data"))
             return artifact, open(fd, "rb", buffering=0)
 
     def _get(self, key: SessionKey, name: str, version: int | None) -> Artifact:
         folder = self._folder(key, name)
         wanted = _wanted(folder, name, version)[-1]
+        place = _version_place(folder, wanted)
         with trouble(self.path, missing=not_found(name, wanted)):
-            return _read_artifact(os.path.join(folder, str(wanted)), name)
+            return _read_artifact(place, name)
 
     def _names(self, key: SessionKey) -> list[str]:
         found: set[str] = set()
         with trouble(self.path):
             for of_user in (False, True):
                 scope = inside(self.path, self._scope(key, of_user))
-                for folder, below, _ in os.walk(scope, onerror=_raise_unless_missing):
-                    if folder.endswith("@"):
-                        below.clear()
-                        for number in _live(folder)[-1:]:
-                            found.add(_read_artifact(os.path.join(folder, str(number)), folder).name)
+                for folder in _artifact_folders(scope):
+                    live = _live(folder)
+                    if live:
+                        newest = _version_place(folder, live[-1])
+                        artifact = _read_artifact(newest, folder)
+                        found.add(artifact.name)
         return sorted(found)
 
     def _sessions(self, key: SessionKey) -> list[str]:
         """Reads session names from the records, because a folder name with a hash cannot be turned back into a name."""
-        place = inside(self.path, os.path.dirname(self._scope(key, of_user=False)))
+        scope = self._scope(key, of_user=False)
+        place = inside(self.path, os.path.dirname(scope))
         found: list[str] = []
         with trouble(self.path):
-            for name in os.listdir(place) if os.path.isdir(place) else ():
-                for folder, _, files in os.walk(os.path.join(place, name), onerror=_raise_unless_missing):
-                    if "artifact.json" in files and "deleted" not in files:
-                        found.append(str(_read_record(folder, name).get("session")))
-                        break
+            if not os.path.isdir(place):
+                return []
+            for name in os.listdir(place):
+                record = _any_record(os.path.join(place, name), name)
+                if record is not None:
+                    found.append(str(record.get("session")))
         return sorted(found)
 
     def _delete(self, key: SessionKey, name: str, version: int | None) -> None:
         folder = self._folder(key, name)
         with trouble(self.path):
             for number in _wanted(folder, name, version):
-                place = os.path.join(folder, str(number))
+                place = _version_place(folder, number)
                 # The marker first: from here on the version is deleted, and its number stays in use.
-                os.close(os.open(os.path.join(place, "deleted"), os.O_CREAT | os.O_WRONLY, 0o600))
+                marker = os.path.join(place, "deleted")
+                fd = os.open(marker, os.O_CREAT | os.O_WRONLY, 0o600)
+                os.close(fd)
                 for part in ("data", "artifact.json"):
                     with suppress(FileNotFoundError):  # another process deletes it too
                         os.unlink(os.path.join(place, part))
@@ -194,50 +218,50 @@ class _Draft:
     def __init__(self, drafts: str, name: str, mime_type: str | None, session: str | None, max_bytes: int) -> None:
         self._lock = Lock()
         self._place: str | None = tempfile.mkdtemp(dir=drafts)
-        self._file = io.BufferedWriter(io.FileIO(os.path.join(self._place, "data"), "x"), PIECE_BYTES)
+        data = io.FileIO(os.path.join(self._place, "data"), "x")
+        self._file = io.BufferedWriter(data, PIECE_BYTES)
         self._name = name
         self._mime_type = mime_type
         self._session = session
-        self._max_bytes = max_bytes
-        self._digest = hashlib.sha256()
-        self._size = 0
-        self._start = b""
+        self._measure = Measure(name, max_bytes)
 
     def write_all(self, data: Iterator[bytes]) -> None:
         for piece in data:
             self.write(piece)
 
     def write(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size > self._max_bytes:
-            raise too_large(self._name, self._max_bytes)
-        if len(self._start) < SNIFF_BYTES:
-            self._start += piece[: SNIFF_BYTES - len(self._start)]
-        self._digest.update(piece)
+        """Writes a chunk, and counts it."""
+        self._measure.note(piece)
         with self._lock, trouble(self._place or ""):
             self._file.write(piece)
 
     def publish(self, folder: str, now: str) -> Artifact:
+        """Gives the draft the next number in the folder of its versions."""
+        measure = self._measure
+        mime_type = self._mime_type
         with self._lock, trouble(folder):
             assert self._place is not None
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
+            if not mime_type:
+                mime_type = guess_mime(self._name, measure.start)
             artifact = Artifact(
                 name=self._name,
                 version=-1,  # the number is the name of the folder
-                sha256=self._digest.hexdigest(),
-                size_bytes=self._size,
-                mime_type=self._mime_type or guess_mime(self._name, self._start),
+                sha256=measure.digest.hexdigest(),
+                size_bytes=measure.size,
+                mime_type=mime_type,
                 created_at=now,
             )
             known = {"schema": "prowess.artifact/1", **to_json(artifact), "session": self._session}
             del known["version"]
-            write_whole(os.path.join(self._place, "artifact.json"), json.dumps(known).encode(), mode=0o600)
+            record = os.path.join(self._place, "artifact.json")
+            write_whole(record, json.dumps(known).encode(), mode=0o600)
             sync_folder(self._place)
             number = _rename_to_next(self._place, folder)
             self._place = None
-            return from_json(Artifact, known | {"version": number})
+            return replace(artifact, version=number)
 
     def discard(self) -> None:
         """Removes the draft. Does nothing after `publish`."""
@@ -273,21 +297,53 @@ def _rename_to_next(place: str, folder: str) -> int:
 
 
 def _wanted(folder: str, name: str, version: int | None) -> list[int]:
+    """Returns the given version, or all. StoreError if there is none."""
     live = _live(folder)
-    if not live or (version is not None and version not in live):
+    if version is None and live:
+        return live
+    if version is None or version not in live:
         raise not_found(name, version, live)
-    return live if version is None else [version]
+    return [version]
 
 
 def _live(folder: str) -> list[int]:
-    return [n for n in sorted(_numbers(folder)) if not os.path.lexists(os.path.join(folder, str(n), "deleted"))]
+    """Returns the versions that are not deleted, the newest last."""
+    live: list[int] = []
+    for number in sorted(_numbers(folder)):
+        marker = os.path.join(folder, str(number), "deleted")
+        if not os.path.lexists(marker):
+            live.append(number)
+    return live
 
 
 def _numbers(folder: str) -> list[int]:
-    try:
-        return [int(name) for name in os.listdir(folder) if name.isdecimal() and name == str(int(name))]
-    except FileNotFoundError:
-        return []
+    """Returns the version numbers in use, in any order."""
+    numbers: list[int] = []
+    with suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            if name.isdecimal() and name == str(int(name)):
+                numbers.append(int(name))
+    return numbers
+
+
+def _version_place(folder: str, version: int) -> str:
+    return os.path.join(folder, str(version))
+
+
+def _artifact_folders(scope: str) -> Iterator[str]:
+    """Yields the folders of versions below a folder."""
+    for folder, below, _ in os.walk(scope, onerror=_raise_unless_missing):
+        if folder.endswith("@"):
+            below.clear()
+            yield folder
+
+
+def _any_record(scope: str, name: str) -> dict[str, Any] | None:
+    """Returns the record of any version in a session's folder; None if all are deleted."""
+    for folder, _, files in os.walk(scope, onerror=_raise_unless_missing):
+        if "artifact.json" in files and "deleted" not in files:
+            return _read_record(folder, name)
+    return None
 
 
 def _raise_unless_missing(error: OSError) -> None:
@@ -297,23 +353,30 @@ def _raise_unless_missing(error: OSError) -> None:
 
 def _read_artifact(place: str, name: str) -> Artifact:
     number = int(os.path.basename(place))
+    record = _read_record(place, name)
+    record["version"] = number
     try:
-        return from_json(Artifact, _read_record(place, name) | {"version": number})
+        return from_json(Artifact, record)
     except ValueError as error:
         raise corrupt(name, number) from error
 
 
 def _read_record(place: str, name: str) -> dict[str, Any]:
+    file = os.path.join(place, "artifact.json")
     try:
-        return dict(json.loads(read_regular(os.path.join(place, "artifact.json"), 64 * 1024)))
+        text = read_regular(file, 64 * 1024)
+        return dict(json.loads(text))
     except (ValueError, TypeError, RecursionError) as error:
-        raise corrupt(name, int(os.path.basename(place))) from error
+        number = int(os.path.basename(place))
+        raise corrupt(name, number) from error
 
 
 def _sweep(drafts: str) -> None:
+    """Removes drafts of processes that were killed."""
     for entry in os.scandir(drafts):
+        data = os.path.join(entry.path, "data")
         try:
-            touched = max(entry.stat().st_mtime, os.stat(os.path.join(entry.path, "data")).st_mtime)
+            touched = max(entry.stat().st_mtime, os.stat(data).st_mtime)
         except FileNotFoundError:
             continue  # just started, or already removed
         if touched < time.time() - _ABANDONED_S:

@@ -43,7 +43,9 @@ _VARIABLES = {
 }
 _FAMILY = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
 _ENDPOINTS = ("endpoint", "base_url", "google_base_url", "azure_endpoint", "azure_storage_endpoint")
-_LONG = ("", "aws_")
+_STATUS = re.compile(r"status code: (\d{3})")
+_REASON = re.compile(r"<Code>(\w{1,60})</Code>")
+_WRONG_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed")  # codes of S3
 KEY_HINTS = {
     "s3": "Set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION; profiles in ~/.aws are not read.",
     "gs": "Set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT_KEY.",
@@ -58,56 +60,81 @@ class Address(NamedTuple):
 
 
 def parse_address(url: str) -> Address:
+    """Parses `s3://bucket/prefix`. ConfigError if it is not the address of a bucket."""
     match = _URL.fullmatch(url)
-    prefix = match[3] or "" if match else ""
-    if not match or {".", ".."} & set(prefix.split("/")) or len(prefix) > _MOST_PREFIX_BYTES:
-        raise ConfigError(
-            f"{shown_url(url)[:200]} is not the address of a bucket.",
-            code="artifacts-url",
-            hint="Write s3://bucket/prefix, gs://bucket/prefix or az://container/prefix, in letters, digits and ._~=-, "
-            f"at most {_MOST_PREFIX_BYTES} of them in the prefix; keys go into the environment.",
-        )
-    return Address(match[1], match[2], prefix)
+    if match:
+        scheme, bucket, prefix = match.groups(default="")
+        parts = prefix.split("/")
+        is_plain = "." not in parts and ".." not in parts
+        if is_plain and len(prefix) <= _MOST_PREFIX_BYTES:
+            return Address(scheme, bucket, prefix)
+    shown = shown_url(url)[:200]
+    raise ConfigError(
+        f"{shown} is not the address of a bucket.",
+        code="artifacts-url",
+        hint="Write s3://bucket/prefix, gs://bucket/prefix or az://container/prefix, in letters, digits and ._~=-, "
+        f"at most {_MOST_PREFIX_BYTES} of them in the prefix; keys go into the environment.",
+    )
 
 
 def open_bucket(
     address: Address, url: str, environ: Mapping[str, str], options: Mapping[str, Any], timeout_s: float
 ) -> Any:
+    """Returns the obstore client of a bucket. ConfigError if the settings do not fit."""
+    scheme = address.scheme
     try:
         from obstore.exceptions import BaseError
         from obstore.store import AzureStore, GCSStore, S3Store
     except ModuleNotFoundError:
-        raise MissingExtra("objects", wanted_for=f"Artifacts in {address.scheme}://…") from None
+        raise MissingExtra("objects", wanted_for=f"Artifacts in {scheme}://…") from None
     kinds: dict[str, Callable[..., Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
-    passed = {name.lower(): value for name, value in environ.items() if _VARIABLES[address.scheme].fullmatch(name)}
-    config: dict[str, Any] = {name: value for name, value in passed.items() if value}
+    kind = kinds[scheme]
+    config = _passed_settings(scheme, environ)
     given = dict(options)
-    variable = f"{_FAMILY[address.scheme]}_ALLOW_HTTP"
-    allow_http = str(given.pop("allow_http", environ.get(variable, ""))).lower() in ("1", "true")
-    extra = _s3_settings(address.bucket, config, given) if address.scheme == "s3" else {}
+    variable = f"{_FAMILY[scheme]}_ALLOW_HTTP"
+    http = given.pop("allow_http", environ.get(variable, ""))
+    allow_http = str(http).lower() in ("1", "true")
+    extra: dict[str, Any] = {}
+    if scheme == "s3":
+        extra = _s3_settings(address.bucket, config, given)
     config |= given
+    limit = timedelta(seconds=timeout_s)
+    prefix = address.prefix or None
     try:
-        return kinds[address.scheme](
-            address.bucket,
-            prefix=address.prefix or None,
-            config=config,
-            client_options={
-                "allow_http": _may_be_plain(config, url, allow_http, variable),
-                "connect_timeout": timedelta(seconds=min(5.0, timeout_s)),
-                "timeout": timedelta(seconds=timeout_s),
-            },
-            retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=timeout_s)},
-            **extra,
-        )
+        client = {
+            "allow_http": _may_be_plain(config, url, allow_http, variable),
+            "connect_timeout": min(timedelta(seconds=5), limit),
+            "timeout": limit,
+        }
+        retry = {"max_retries": 3, "retry_timeout": limit}
+        return kind(address.bucket, prefix=prefix, config=config, client_options=client, retry_config=retry, **extra)
     except (BaseError, TypeError, ValueError) as error:
-        reason = str(error).partition("\n")[0][:200]
-        for value in config.values():
-            reason = reason.replace(str(value), "…") if len(str(value)) > 3 else reason
+        reason = _without_values(str(error), config)
         raise ConfigError(
-            f"{url} cannot be used with these settings: {reason.rstrip('.')}.",
+            f"{url} cannot be used with these settings: {reason}.",
             code="artifacts-options",
-            hint=KEY_HINTS[address.scheme],
+            hint=KEY_HINTS[scheme],
         ) from None
+
+
+def _passed_settings(scheme: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the settings that the variables of a provider's tools give."""
+    variables = _VARIABLES[scheme]
+    config: dict[str, Any] = {}
+    for name, value in environ.items():
+        if value and variables.fullmatch(name):
+            config[name.lower()] = value
+    return config
+
+
+def _without_values(reason: str, config: Mapping[str, Any]) -> str:
+    """Returns the first line of an error, without the values of settings, which can be secret."""
+    reason = reason.partition("\n")[0][:200]
+    for value in config.values():
+        text = str(value)
+        if len(text) > 3:
+            reason = reason.replace(text, "…")
+    return reason.rstrip(".")
 
 
 def _s3_settings(bucket: str, config: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -116,20 +143,31 @@ def _s3_settings(bucket: str, config: dict[str, Any], given: dict[str, Any]) -> 
 
     def take(*names: str) -> Any:
         """Removes and returns a setting under any of its names. An option wins."""
-        values = [place.pop(f"{long}{name}", None) for place in (given, config) for name in names for long in _LONG]
-        return next((value for value in values if value not in (None, "")), None)
+        found = None
+        for place in (given, config):
+            for name in names:
+                for long_name in (name, f"aws_{name}"):
+                    value = place.pop(long_name, None)
+                    if found in (None, ""):
+                        found = value
+        return None if found == "" else found
 
-    key, secret, token = take("access_key_id"), take("secret_access_key"), take("session_token", "token")
+    key = take("access_key_id")
+    secret = take("secret_access_key")
+    token = take("session_token", "token")
     region = take("region", "default_region") or "us-east-1"
     in_host = str(take("virtual_hosted_style_request") or "false").lower()
-    amazon = f"https://{f'{bucket}.' if in_host == 'true' else ''}s3.{region}.amazonaws.com"
-    endpoint = take("endpoint_url_s3", "endpoint_url", "endpoint") or amazon
+    host = f"s3.{region}.amazonaws.com"
+    if in_host == "true":
+        host = f"{bucket}.{host}"
+    endpoint = take("endpoint_url_s3", "endpoint_url", "endpoint") or f"https://{host}"
+    unsigned = take("skip_signature") or "false"
     config |= {
         "region": region,
         "endpoint": endpoint,
         "aws_endpoint_url_s3": endpoint,
         "virtual_hosted_style_request": in_host,
-        "skip_signature": str(take("skip_signature") or "false").lower(),
+        "skip_signature": str(unsigned).lower(),
         "conditional_put": "etag",
     }
     if (key is None) != (secret is None):
@@ -146,16 +184,19 @@ def _s3_settings(bucket: str, config: dict[str, Any], given: dict[str, Any]) -> 
 
 def _may_be_plain(config: Mapping[str, Any], url: str, allowed: bool, variable: str) -> bool:
     """True if a request may be unencrypted: to this machine, or if the user allows it."""
-    for endpoint in (str(config[name]) for name in _ENDPOINTS if name in config):
+    for name in _ENDPOINTS:
+        endpoint = str(config.get(name, ""))
         address = urlsplit(endpoint)
-        if address.scheme == "http":
-            if not allowed and not is_loopback(address.hostname or ""):
-                raise ConfigError(
-                    f"The endpoint for {url} is not encrypted: {shown_url(endpoint)}.",
-                    code="artifacts-not-encrypted",
-                    hint=f"Use https, or set {variable}=true if nobody else can read the traffic.",
-                )
+        if address.scheme != "http":
+            continue
+        if allowed or is_loopback(address.hostname or ""):
             return True
+        shown = shown_url(endpoint)
+        raise ConfigError(
+            f"The endpoint for {url} is not encrypted: {shown}.",
+            code="artifacts-not-encrypted",
+            hint=f"Use https, or set {variable}=true if nobody else can read the traffic.",
+        )
     return False
 
 
@@ -190,8 +231,10 @@ class Bucket:
             try:
                 found = await obstore.get_async(self._store, path)
                 if found.meta["size"] <= SMALL_BYTES:
-                    return bytes(await found.bytes_async())
-                return bytes(await obstore.get_range_async(self._store, path, start=0, end=SMALL_BYTES))
+                    data = await found.bytes_async()
+                else:
+                    data = await obstore.get_range_async(self._store, path, start=0, end=SMALL_BYTES)
+                return bytes(data)
             except FileNotFoundError as error:
                 if _names_bucket(str(error)):
                     raise
@@ -202,7 +245,8 @@ class Bucket:
 
         async with self._asking(self._timeout_s):
             with suppress(FileNotFoundError):
-                return bytes(await obstore.get_range_async(self._store, path, start=start, end=end))
+                data = await obstore.get_range_async(self._store, path, start=start, end=end)
+                return bytes(data)
         return None
 
     async def create(self, path: str, data: bytes) -> bool:
@@ -218,10 +262,12 @@ class Bucket:
         return True
 
     async def put(self, path: str, data: bytes, *, mime_type: str | None = None) -> None:
+        """Writes an object. An existing object is overwritten."""
         import obstore
 
+        attributes = _attributes(mime_type)
         async with self._asking(self._timeout_s):
-            await obstore.put_async(self._store, path, data, attributes=_attributes(mime_type), use_multipart=False)
+            await obstore.put_async(self._store, path, data, attributes=attributes, use_multipart=False)
 
     async def put_parts(
         self, path: str, parts: AsyncIterator[bytes], *, part_bytes: int = PART_BYTES, mime_type: str | None = None
@@ -299,34 +345,45 @@ class Bucket:
             async with asyncio.timeout(limit_s):
                 yield
         except TimeoutError:
-            raise self._unreachable(f"did not answer within {self._timeout_s:g} seconds") from None
+            raise self._timed_out() from None
         except (obstore.exceptions.BaseError, FileNotFoundError) as error:
             raise self._explain(str(error)) from None  # the original text can contain a signed URL
 
     def _explain(self, text: str) -> StoreError:
-        status = (re.search(r"status code: (\d{3})", text) or ["", ""])[1]
-        reason = (re.search(r"<Code>(\w{1,60})</Code>", text) or ["", ""])[1]
-        answered = f"{self.url} answered {' '.join(filter(None, (status, reason)))}"
+        """Turns an answer of the provider into an error with a hint."""
+        status = reason = ""
+        if match := _STATUS.search(text):
+            status = match[1]
+        if match := _REASON.search(text):
+            reason = match[1]
+        answered = f"{self.url} answered {status} {reason}".rstrip()
         if _names_bucket(text) or (status == "404" and not reason):
-            return StoreError(
-                f"There is no bucket '{self._address.bucket}' for {self.url}.",
-                code="bucket-missing",
-                hint="Make it first, or check the address, the endpoint and the region.",
-            )
+            return self._missing()
         if status in ("401", "403"):
-            return StoreError(f"{answered}.", code="store-denied", hint=f"Check the key. {self._key_hint}")
+            hint = f"Check the key. {self._key_hint}"
+            return StoreError(f"{answered}.", code="store-denied", hint=hint)
         if status == "501" or reason == "NotImplemented":
             return not_conditional(self.url)
-        if "redirect" in text.lower() or reason in ("PermanentRedirect", "AuthorizationHeaderMalformed"):
-            return StoreError(
-                f"{self.url} is in another region.", code="store-wrong-region", hint="Set AWS_REGION to the bucket's."
-            )
+        if "redirect" in text.lower() or reason in _WRONG_REGION:
+            hint = "Set AWS_REGION to the bucket's."
+            return StoreError(f"{self.url} is in another region.", code="store-wrong-region", hint=hint)
         if "kind: Timeout" in text:
-            return self._unreachable(f"did not answer within {self._timeout_s:g} seconds")
+            return self._timed_out()
         if status:
-            again = "Try again later." if status[0] == "5" or status == "429" else "Check the address and its settings."
-            return StoreError(f"{answered}.", code="store-error", hint=again)
-        return self._unreachable("cannot be reached") if "HTTP error" in text else self._no_bucket()
+            hint = "Check the address and its settings."
+            if status[0] == "5" or status == "429":
+                hint = "Try again later."
+            return StoreError(f"{answered}.", code="store-error", hint=hint)
+        if "HTTP error" in text:
+            return self._unreachable("cannot be reached")
+        return self._no_bucket()
+
+    def _missing(self) -> StoreError:
+        return StoreError(
+            f"There is no bucket '{self._address.bucket}' for {self.url}.",
+            code="bucket-missing",
+            hint="Make it first, or check the address, the endpoint and the region.",
+        )
 
     def _no_bucket(self) -> StoreError:
         return StoreError(
@@ -338,6 +395,9 @@ class Bucket:
     @property
     def _key_hint(self) -> str:
         return KEY_HINTS[self._address.scheme]
+
+    def _timed_out(self) -> StoreError:
+        return self._unreachable(f"did not answer within {self._timeout_s:g} seconds")
 
     def _unreachable(self, how: str) -> StoreError:
         hint = f"Check the network and the endpoint. If no key was given: {self._key_hint}"

@@ -56,6 +56,7 @@ class MemoryEventLog:
             yield parse_event(json.loads(line))
 
     async def lines(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[str]:
+        """Yields the lines that are stored now."""
         with self._lock:
             lines = self._get(key).lines[max(after_seq, 0) :]
         for line in lines:
@@ -68,22 +69,16 @@ class MemoryEventLog:
     async def sessions(
         self, tenant: str = "default", *, app: str | None = None, user: str | None = None, prefix: str = ""
     ) -> Sequence[SessionInfo]:
+        infos: list[SessionInfo] = []
         with self._lock:
             self._remove_expired(render_at(self._clock()))
-            return [
-                SessionInfo(
-                    key=key,
-                    head=found.head,
-                    created_at=found.created_at,
-                    updated_at=found.updated_at,
-                    expires_at=found.expires_at,
-                )
-                for key, found in sorted(self._sessions.items(), key=lambda item: item[0])
-                if key.tenant == tenant
-                and app in (None, key.app)
-                and user in (None, key.user)
-                and key.session.startswith(prefix)
-            ]
+            for key in sorted(self._sessions):
+                if key.tenant != tenant or not key.session.startswith(prefix):
+                    continue
+                if app not in (None, key.app) or user not in (None, key.user):
+                    continue
+                infos.append(self._sessions[key].info(key))
+        return infos
 
     async def expire(self, key: SessionKey, at: str | None) -> None:
         wanted = parse_expiry(at)
@@ -108,15 +103,19 @@ class MemoryEventLog:
 
     def _get(self, key: SessionKey) -> _Session:
         session = self._sessions.get(key)
-        if session is None or (session.expires_at and session.expires_at <= render_at(self._clock())):
+        if session is None:
+            raise unknown_session(key)
+        if session.expires_at and session.expires_at <= render_at(self._clock()):
             raise unknown_session(key)
         return session
 
     def _remove_expired(self, now: str) -> int:
-        gone = [key for key, found in self._sessions.items() if found.expires_at and found.expires_at <= now]
-        for key in gone:
-            del self._sessions[key]
-        return len(gone)
+        gone = 0
+        for key, session in list(self._sessions.items()):
+            if session.expires_at and session.expires_at <= now:
+                del self._sessions[key]
+                gone += 1
+        return gone
 
 
 class KeptEvents(MemoryEventLog):
@@ -143,6 +142,15 @@ class _Session:
     head: ChainHead = GENESIS
     lines: list[str] = field(default_factory=list)
 
+    def info(self, key: SessionKey) -> SessionInfo:
+        return SessionInfo(
+            key=key,
+            head=self.head,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            expires_at=self.expires_at,
+        )
+
 
 class MemoryArtifacts:
     def __init__(self, *, max_bytes: int = 64 << 20, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -161,6 +169,8 @@ class MemoryArtifacts:
             for piece in pieces(data):
                 self._add(content, piece, name)
         whole = content.getvalue()
+        if not mime_type:
+            mime_type = guess_mime(name, whole[:SNIFF_BYTES])
         with self._lock:
             versions = self._kept.setdefault(place, [])
             artifact = Artifact(
@@ -168,36 +178,48 @@ class MemoryArtifacts:
                 version=len(versions),
                 sha256=hashlib.sha256(whole).hexdigest(),
                 size_bytes=len(whole),
-                mime_type=mime_type or guess_mime(name, whole[:SNIFF_BYTES]),
+                mime_type=mime_type,
                 created_at=render_at(self._clock()),
             )
             versions.append((artifact, whole))
             return artifact
 
     async def load(self, key: SessionKey, name: str, *, version: int | None = None) -> bytes:
-        return self._find(key, name, version)[1]
+        _, content = self._find(key, name, version)
+        return content
 
     async def stream(self, key: SessionKey, name: str, *, version: int | None = None) -> AsyncIterator[bytes]:
-        for piece in pieces(self._find(key, name, version)[1]):
+        _, content = self._find(key, name, version)
+        for piece in pieces(content):
             yield piece
 
     async def get(self, key: SessionKey, name: str, *, version: int | None = None) -> Artifact:
-        return self._find(key, name, version)[0]
+        artifact, _ = self._find(key, name, version)
+        return artifact
 
     async def names(self, key: SessionKey) -> Sequence[str]:
+        of_session = _place(key, "x")[:4]
+        of_user = _place(key, "user:x")[:4]
+        found: list[str] = []
         with self._lock:
-            scopes = {_place(key, "x")[:4], _place(key, "user:x")[:4]}
-            return sorted(place[4] for place, kept in self._kept.items() if place[:4] in scopes and any(kept))
+            for place, kept in self._kept.items():
+                *scope, name = place
+                if tuple(scope) in (of_session, of_user) and any(kept):
+                    found.append(name)
+        return sorted(found)
 
     async def versions(self, key: SessionKey, name: str) -> Sequence[int]:
         with self._lock:
-            return [number for number, kept in enumerate(self._kept.get(_place(key, name), ())) if kept]
+            return self._live(key, name)
 
     async def delete(self, key: SessionKey, name: str, *, version: int | None = None) -> None:
         self._find(key, name, version)
         with self._lock:
             kept = self._kept[_place(key, name)]
-            for number in range(len(kept)) if version is None else [version]:
+            if version is not None:
+                kept[version] = None
+                return
+            for number in range(len(kept)):
                 kept[number] = None
 
     def _add(self, content: io.BytesIO, piece: bytes, name: str) -> None:
@@ -206,12 +228,25 @@ class MemoryArtifacts:
         content.write(piece)
 
     def _find(self, key: SessionKey, name: str, version: int | None) -> tuple[Artifact, bytes]:
+        """Returns a version, or else the newest one."""
         with self._lock:
-            live = {kept[0].version: kept for kept in self._kept.get(_place(key, name), ()) if kept}
-        wanted = max(live, default=None) if version is None else version
-        if wanted is None or wanted not in live:
-            raise not_found(name, version, sorted(live))
-        return live[wanted]
+            live = self._live(key, name)
+            number = version
+            if number is None and live:
+                number = live[-1]
+            if number is not None and number in live:
+                kept = self._kept[_place(key, name)][number]
+                if kept is not None:
+                    return kept
+        raise not_found(name, version, live)
+
+    def _live(self, key: SessionKey, name: str) -> list[int]:
+        """Returns the versions that are not deleted, the newest last."""
+        live: list[int] = []
+        for number, kept in enumerate(self._kept.get(_place(key, name), ())):
+            if kept is not None:
+                live.append(number)
+        return live
 
 
 _Place = tuple[str, str, str, str, str]
@@ -219,4 +254,5 @@ _Place = tuple[str, str, str, str, str]
 
 def _place(key: SessionKey, name: str) -> _Place:
     of_user, _ = artifact_scope(name)
-    return key.tenant, key.app, key.user, "" if of_user else key.session, name  # no session has an empty name
+    session = "" if of_user else key.session  # no session has an empty name
+    return key.tenant, key.app, key.user, session, name

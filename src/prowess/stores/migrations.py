@@ -10,6 +10,7 @@ row, and the session does not expire.
 
 from __future__ import annotations
 
+from prowess.core.values import ChainHead, SessionInfo, SessionKey
 from prowess.errors import StoreError
 
 # Each migration is a name and its statements.
@@ -90,6 +91,14 @@ def too_new(place: str, version: int, known: Migrations) -> StoreError:
         code="store-too-new",
         hint="Upgrade Prowess, or name another store.",
     )
+
+
+def read_info(row: tuple[str, str, str, str, int, str, str, str, str | None]) -> SessionInfo:
+    """Reads a row of the sessions: owner, head, times, and an expiry that counts."""
+    tenant, app, user, session, seq, last, created_at, updated_at, expires_at = row
+    key = SessionKey(tenant=tenant, app=app, user=user, session=session)
+    head = ChainHead(seq=seq, hash=last)
+    return SessionInfo(key=key, head=head, created_at=created_at, updated_at=updated_at, expires_at=expires_at)
 
 
 def foreign(place: str) -> StoreError:

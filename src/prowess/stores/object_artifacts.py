@@ -21,8 +21,9 @@ import json
 import re
 import secrets
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -79,7 +80,7 @@ class ObjectArtifacts:
         mime_type = mime_type or guess_mime(name, seen.start)
         content = secrets.token_hex(16)
         await self._put(f"{folder}/data/{content}", first, parts, mime_type)
-        known = Artifact(
+        artifact = Artifact(
             name=name,
             version=-1,  # the number is in the key
             sha256=seen.digest.hexdigest(),
@@ -87,20 +88,26 @@ class ObjectArtifacts:
             mime_type=mime_type,
             created_at=render_at(self._clock()),
         )
-        record = {"schema": "prowess.artifact/1", **to_json(known), "content": content}
-        record["session"] = None if artifact_scope(name)[0] else key.session
+        record = {"schema": "prowess.artifact/1", **to_json(artifact), "content": content}
         del record["version"]
+        of_user, _ = artifact_scope(name)
+        record["session"] = None if of_user else key.session
         number = await self._publish(folder, json.dumps(record).encode())
-        return from_json(Artifact, record | {"version": number})
+        return replace(artifact, version=number)
 
     async def load(self, key: SessionKey, name: str, *, version: int | None = None) -> bytes:
-        return b"".join([piece async for piece in self.stream(key, name, version=version)])
+        whole = bytearray()
+        async for piece in self.stream(key, name, version=version):
+            whole += piece
+        return bytes(whole)
 
     async def stream(self, key: SessionKey, name: str, *, version: int | None = None) -> AsyncIterator[bytes]:
+        """Yields the content in chunks. StoreError at the end if it is not what was saved."""
         artifact, content = await self._find(key, name, version)
+        size = artifact.size_bytes
         digest = hashlib.sha256()
-        for start in range(0, artifact.size_bytes, PART_BYTES):  # short requests, for slow readers
-            end = min(start + PART_BYTES, artifact.size_bytes)
+        for start in range(0, size, PART_BYTES):  # short requests, for slow readers
+            end = min(start + PART_BYTES, size)
             part = await self._bucket.find_range(content, start, end)
             if part is None:
                 raise not_found(name, artifact.version)
@@ -111,37 +118,50 @@ class ObjectArtifacts:
             raise corrupt(name, artifact.version)
 
     async def get(self, key: SessionKey, name: str, *, version: int | None = None) -> Artifact:
-        return (await self._find(key, name, version))[0]
+        artifact, _ = await self._find(key, name, version)
+        return artifact
 
     async def names(self, key: SessionKey) -> Sequence[str]:
         newest: dict[str, int] = {}
         for of_user in (False, True):
             async for listed in self._bucket.walk(_scope(key, of_user)):
-                if (record := _RECORD.fullmatch(listed.path)) and listed.size_bytes:
-                    newest[record[1]] = max(int(record[2]), newest.get(record[1], 0))
-        return sorted(filter(None, await _all_of(self._name(key, *each) for each in newest.items())))
+                record = _RECORD.fullmatch(listed.path)
+                if record and listed.size_bytes:
+                    folder = record[1]
+                    number = int(record[2])
+                    newest[folder] = max(number, newest.get(folder, 0))
+        asked = [self._name(key, folder, number) for folder, number in newest.items()]
+        return await _sorted(asked)
 
     async def versions(self, key: SessionKey, name: str) -> Sequence[int]:
-        return (await self._look(_folder(key, name))).live
+        there = await self._look(_folder(key, name))
+        return there.live
 
     async def delete(self, key: SessionKey, name: str, *, version: int | None = None) -> None:
         folder = _folder(key, name)
-        live = (await self._look(folder)).live
-        if not live or (version is not None and version not in live):
-            raise not_found(name, version, live)
-        for number in live if version is None else [version]:
-            record = await self._bucket.find(f"{folder}/{number}")
-            await self._bucket.put(f"{folder}/{number}", b"")  # from here on the version is deleted
+        wanted = await self.versions(key, name)
+        if version is not None and version not in wanted:
+            raise not_found(name, version, wanted)
+        if not wanted:
+            raise not_found(name, version)
+        if version is not None:
+            wanted = [version]
+        for number in wanted:
+            path = f"{folder}/{number}"
+            record = await self._bucket.find(path)
+            await self._bucket.put(path, b"")  # from here on the version is deleted
             if record:
                 with suppress(StoreError):  # a damaged record: its content is swept later
-                    await self._bucket.remove(_parse(record, folder, name, number)[1])
+                    _, content = _parse(record, folder, name, number)
+                    await self._bucket.remove(content)
 
     async def sessions(self, key: SessionKey) -> Sequence[str]:
         """Returns every session that ever had artifacts, of the same tenant, app and user. The session in `key` does
         not matter."""
-        owner = _scope(key, of_user=True).removesuffix("/user")
-        found = await self._bucket.folders(f"{owner}/session")
-        return sorted(filter(None, await _all_of(self._session(f"{owner}/session", folder) for folder in found)))
+        place = f"{_owner(key)}/session"
+        found = await self._bucket.folders(place)
+        asked = [self._session(place, folder) for folder in found]
+        return await _sorted(asked)
 
     async def sweep(self) -> int:
         """Removes content that has had no record for a day, under every name, and returns the number of removed
@@ -150,22 +170,28 @@ class ObjectArtifacts:
         folders: dict[str, list[BucketObject]] = defaultdict(list)
         now = datetime.min.replace(tzinfo=UTC)
         async for listed in self._bucket.walk(""):
+            path = listed.path
             now = max(now, listed.changed_at)
-            if match := _RECORD.fullmatch(listed.path) or _CONTENT.fullmatch(listed.path):
+            if match := _RECORD.fullmatch(path) or _CONTENT.fullmatch(path):
                 folders[match[1]].append(listed)
-        return sum([await self._sweep(_seen_in(folder, listed), now) for folder, listed in folders.items()])
+        removed = 0
+        for folder, objects in folders.items():
+            there = _seen_in(folder, objects)
+            removed += await self._sweep(there, now)
+        return removed
 
     # --- one request after another
 
     async def _prove_conditional(self) -> None:
         """Checks once that the bucket refuses to create an object that exists. Usually the object exists from an
         earlier run, so one request is enough."""
-        if not self._proven:
-            if await self._bucket.create(_PROOF, b"") and await self._bucket.create(_PROOF, b""):
-                with suppress(StoreError):
-                    await self._bucket.remove(_PROOF)
-                raise not_conditional(self.path)
-            self._proven = True
+        if self._proven:
+            return
+        if await self._bucket.create(_PROOF, b"") and await self._bucket.create(_PROOF, b""):
+            with suppress(StoreError):
+                await self._bucket.remove(_PROOF)
+            raise not_conditional(self.path)
+        self._proven = True
 
     async def _put(self, path: str, first: bytes, rest: AsyncIterator[bytes], mime_type: str) -> None:
         done = False
@@ -173,8 +199,10 @@ class ObjectArtifacts:
             if len(first) < PART_BYTES:
                 await self._bucket.put(path, first, mime_type=mime_type)
             else:
-                part_bytes = max(PART_BYTES, -(-self._max_bytes // _MOST_PARTS))
-                await self._bucket.put_parts(path, chain(first, rest), part_bytes=part_bytes, mime_type=mime_type)
+                smallest = -(-self._max_bytes // _MOST_PARTS)
+                part_bytes = max(PART_BYTES, smallest)
+                whole = chain(first, rest)
+                await self._bucket.put_parts(path, whole, part_bytes=part_bytes, mime_type=mime_type)
             done = True
         finally:
             if not done:
@@ -186,57 +214,78 @@ class ObjectArtifacts:
 
         After an error it is unknown whether the record was created. The content stays, so that the version is whole.
         """
-        turn = self._turns.setdefault((id(asyncio.get_running_loop()), folder), asyncio.Lock())
+        loop = asyncio.get_running_loop()
+        turn = self._turns.setdefault((id(loop), folder), asyncio.Lock())
         async with turn:
             there = await self._look(folder)
-            number, attempts = max(there.numbers, default=-1) + 1, 0
+            number = max(there.numbers, default=-1) + 1
+            attempts = 0
             while not await self._bucket.create(f"{folder}/{number}", record):
                 found = await self._bucket.find(f"{folder}/{number}")
                 if found == record:
                     break  # ours: the first answer was lost, and the request was retried
                 if found is not None:
                     number += 1  # another writer was faster
-                elif (attempts := attempts + 1) == _ATTEMPTS:
+                    continue
+                attempts += 1
+                if attempts == _ATTEMPTS:
                     raise StoreError(
                         f"{self.path} refuses to create version {number}, although it does not exist.",
                         code="store-error",
                         hint="Try again later; nothing was lost.",
                     )
         with suppress(StoreError):  # the version is saved; the next save sweeps the rest
-            await self._sweep(there, max(listed.changed_at for listed in there.contents))
+            now = max(listed.changed_at for listed in there.contents)
+            await self._sweep(there, now)
         return number
 
     async def _look(self, folder: str) -> _Folder:
-        return _seen_in(folder, [listed async for listed in self._bucket.walk(folder)])
+        """Lists the objects under one name."""
+        listed = [each async for each in self._bucket.walk(folder)]
+        return _seen_in(folder, listed)
 
     async def _find(self, key: SessionKey, name: str, version: int | None) -> tuple[Artifact, str]:
         """Returns the metadata of a version, and the key of its content."""
         folder = _folder(key, name)
+        if version is not None:
+            record = await self._bucket.find(f"{folder}/{version}")
+            if record:
+                return _parse(record, folder, name, version)
+            there = await self._look(folder)
+            raise not_found(name, version, there.live)
         for _ in range(_ATTEMPTS):  # the newest version can be deleted between two requests
-            number = version if version is not None else max((await self._look(folder)).live, default=None)
-            record = None if number is None else await self._bucket.find(f"{folder}/{number}")
-            if number is not None and record:
-                return _parse(record, folder, name, number)
-            if number is None or version is not None:
+            there = await self._look(folder)
+            if not there.live:
                 break
-        raise not_found(name, version, (await self._look(folder)).live if version is not None else ())
+            newest = there.live[-1]
+            record = await self._bucket.find(f"{folder}/{newest}")
+            if record:
+                return _parse(record, folder, name, newest)
+        raise not_found(name, version)
 
     async def _name(self, key: SessionKey, folder: str, number: int) -> str | None:
         """Returns the name of an artifact. Most names are the folder's name; a hashed one is in the record."""
-        of_user = folder.startswith(f"{_scope(key, True)}/")
-        plain = folder.removeprefix(f"{_scope(key, of_user)}/").removesuffix("@")
+        of_user = folder.startswith(f"{_owner(key)}/user/")
+        path = folder.removeprefix(f"{_scope(key, of_user)}/")
+        plain = path.removesuffix("@")
         if "~" not in plain:
             return f"user:{plain}" if of_user else plain
         record = await self._bucket.find(f"{folder}/{number}")
-        return _parse(record, folder, None, number)[0].name if record else None
+        if not record:
+            return None
+        artifact, _ = _parse(record, folder, None, number)
+        return artifact.name
 
     async def _session(self, place: str, folder: str) -> str | None:
+        """Returns the name of a session. A hashed one is in the records of its artifacts."""
         if "~" not in folder:
             return folder
         async for listed in self._bucket.walk(f"{place}/{folder}"):
-            if _RECORD.fullmatch(listed.path) and listed.size_bytes:
-                with suppress(ValueError, AttributeError, RecursionError):
-                    return json.loads(await self._bucket.find(listed.path) or b"{}").get("session")
+            if not listed.size_bytes or not _RECORD.fullmatch(listed.path):
+                continue
+            with suppress(ValueError, AttributeError, RecursionError):
+                record = await self._bucket.find(listed.path)
+                return json.loads(record or b"{}").get("session")
         return None
 
     async def _sweep(self, there: _Folder, now: datetime) -> int:
@@ -246,12 +295,15 @@ class ObjectArtifacts:
         `now` is the provider's time, like all times in a list. Our own clock may be wrong by years; then the content of
         a save in progress could look abandoned.
         """
-        old = {listed.path for listed in there.contents if listed.changed_at < now - _ABANDONED}
+        since = now - _ABANDONED
+        old = {listed.path for listed in there.contents if listed.changed_at < since}
         if not old or len(there.contents) <= len(there.live):
             return 0
         for number in there.live:
-            if record := await self._bucket.find(f"{there.folder}/{number}"):
-                old.discard(_parse(record, there.folder, None, number)[1])
+            record = await self._bucket.find(f"{there.folder}/{number}")
+            if record:
+                _, content = _parse(record, there.folder, None, number)
+                old.discard(content)
         await self._bucket.remove(*old)
         return len(old)
 
@@ -268,51 +320,71 @@ class _Folder(NamedTuple):
 def _seen_in(folder: str, listed: Iterable[BucketObject]) -> _Folder:
     there = _Folder(folder, [], [], [])
     for each in listed:
-        if record := _RECORD.fullmatch(each.path):
-            there.numbers.append(int(record[2]))
+        record = _RECORD.fullmatch(each.path)
+        if record:
+            number = int(record[2])
+            there.numbers.append(number)
             if each.size_bytes:
-                there.live.append(int(record[2]))
+                there.live.append(number)
         elif _CONTENT.fullmatch(each.path):
             there.contents.append(each)
     there.live.sort()
     return there
 
 
-async def _all_of(awaitables: Iterable[Any]) -> list[Any]:
+async def _sorted(asked: Iterable[Awaitable[str | None]]) -> list[str]:
+    """Waits for all names, a few at once, and sorts those that were found."""
     room = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(awaitable: Any) -> Any:
+    async def ask(awaitable: Awaitable[str | None]) -> str | None:
         async with room:
             return await awaitable
 
-    return await asyncio.gather(*map(one, awaitables))
+    names = await asyncio.gather(*map(ask, asked))
+    return sorted(name for name in names if name)
+
+
+def _owner(key: SessionKey) -> str:
+    parts = map(_key, (key.tenant, key.app, key.user))
+    return "/".join(parts)
 
 
 def _scope(key: SessionKey, of_user: bool) -> str:
-    owner = "/".join(_key(part) for part in (key.tenant, key.app, key.user))
-    return f"{owner}/user" if of_user else f"{owner}/session/{_key(key.session)}"
+    """Returns the folder of a user's or a session's artifacts."""
+    owner = _owner(key)
+    if of_user:
+        return f"{owner}/user"
+    return f"{owner}/session/{_key(key.session)}"
 
 
 def _folder(key: SessionKey, name: str) -> str:
+    """Returns the folder of an artifact's versions."""
     of_user, parts = artifact_scope(name)
     path = "/".join(map(_key, parts))
     if len(path) > _MOST_NAME_BYTES:  # a key has at most 1024 bytes
-        path = f"~{hashlib.sha256('/'.join(parts).encode()).hexdigest()}"
-    return f"{_scope(key, of_user)}/{path}@"
+        whole = "/".join(parts)
+        path = f"~{hashlib.sha256(whole.encode()).hexdigest()}"
+    scope = _scope(key, of_user)
+    return f"{scope}/{path}@"
 
 
 def _key(part: str) -> str:
-    return folder_name(part).encode("ascii", "ignore").decode()
+    """Returns a part of a key. All of our keys are ASCII."""
+    name = folder_name(part)
+    return name.encode("ascii", "ignore").decode()
 
 
 def _parse(record: bytes, folder: str, name: str | None, number: int) -> tuple[Artifact, str]:
     """Parses a record. It can only name content in its own folder, even if somebody else wrote it."""
+    shown = name or folder
     try:
         data = json.loads(record)
         artifact = from_json(Artifact, data | {"version": number})
         content = f"{folder}/data/{data['content']}"
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise corrupt(name or folder, number) from error
-    if not _CONTENT.fullmatch(content) or name not in (None, artifact.name):
-        raise corrupt(name or folder, number)
+        raise corrupt(shown, number) from error
+    if not _CONTENT.fullmatch(content):
+        raise corrupt(shown, number)
+    if name is not None and name != artifact.name:
+        raise corrupt(shown, number)
     return artifact, content

@@ -37,7 +37,7 @@ _KNOWN = 4096  # sessions whose head is remembered
 class PostgresEventLog:
     """Event log at a libpq URL: postgresql://user@host/database. It connects on first use. Close it after use.
 
-    `timeout_s` is the time-out of one statement. `patience_s` is the time to retry after a lost connection.
+    `timeout_s` is the time-out of one statement. `retry_s` is the time to retry after a lost connection.
     """
 
     def __init__(
@@ -51,12 +51,7 @@ class PostgresEventLog:
     ) -> None:
         self._clock = clock
         self._timeout_s = timeout_s
-        self._link = PostgresPool(
-            url,
-            timeout_s=timeout_s,
-            retry_s=retry_s,
-            prepare=lambda connection: rows.migrate(connection, self.path, self._now()),
-        )
+        self._link = PostgresPool(url, timeout_s=timeout_s, retry_s=retry_s, prepare=self._migrate)
         self.path = self._link.place  # without the password
         self._threads = ThreadPoolExecutor(connections, thread_name_prefix="prowess-log")
         self._heads: dict[SessionKey, ChainHead] = {}  # heads after our last writes; only a guess, always checked
@@ -69,20 +64,23 @@ class PostgresEventLog:
     async def append(
         self, key: SessionKey, expected_seq: int, lease: Lease, events: Sequence[Envelope]
     ) -> Sequence[Envelope]:
-        attempt = _Append(key, expected_seq, lease, events, self._heads.get(key), self._now)
+        guess = self._heads.get(key)
+        attempt = _Append(key, expected_seq, lease, events, guess, self._now)
         try:
             await self._do(attempt)
         except StoreError as error:
             self._heads.pop(key, None)
-            settled = isinstance(error, SessionConflict) or error.code == "session-unknown"
-            if attempt.unsure and not settled:
+            is_settled = isinstance(error, SessionConflict) or error.code == "session-unknown"
+            if attempt.unsure and not is_settled:
                 raise _unconfirmed(key, error) from error
             raise
-        if attempt.sealed:
+        sealed = attempt.sealed
+        if sealed:
             if len(self._heads) >= _KNOWN:
                 self._heads.clear()
-            self._heads[key] = ChainHead(seq=expected_seq + len(attempt.sealed), hash=attempt.sealed[-1].hash or "")
-        return attempt.sealed
+            last = sealed[-1]
+            self._heads[key] = ChainHead(seq=last.seq or 0, hash=last.hash or "")
+        return sealed
 
     async def read(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[Envelope]:
         async for line in self.lines(key, after_seq=after_seq):
@@ -94,7 +92,8 @@ class PostgresEventLog:
     async def lines(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[str]:
         """Yields the lines page by page. No connection or snapshot is held while the caller works with a line."""
         found = await self._do(lambda connection: self._get(connection, key))
-        seq, end = max(after_seq, 0), found.seq
+        end = found.seq
+        seq = max(after_seq, 0)
         while seq < end:
             part = await self._do(lambda connection, after=seq: rows.page(connection, found.id, after, end))
             if not part:
@@ -121,10 +120,12 @@ class PostgresEventLog:
 
     async def expire(self, key: SessionKey, at: str | None) -> None:
         wanted = parse_expiry(at)
-        if not await self._do(lambda connection: rows.expire(connection, key, wanted, self._now())):
+        known = await self._do(lambda connection: rows.expire(connection, key, wanted, self._now()))
+        if not known:
             raise unknown_session(key)
 
     async def prune_expired(self) -> int:
+        """Removes expired sessions of every tenant, and returns their number."""
         return await self._do(lambda connection: rows.prune(connection, self._now()))
 
     async def delete(self, key: SessionKey) -> None:
@@ -134,17 +135,19 @@ class PostgresEventLog:
         def work(connection: Connection) -> bool:
             nonlocal tries
             tries += 1
-            return rows.delete(connection, key, self._now()) or tries > 1  # the first try may have worked
+            is_deleted = rows.delete(connection, key, self._now())
+            return is_deleted or tries > 1  # the first try may have worked
 
         if not await self._do(work):
             raise unknown_session(key)
 
     async def close(self) -> None:
         """Closes the log after the running work is finished."""
-        if not self._closed:
-            self._closed = True
-            await asyncio.to_thread(self._threads.shutdown)
-            self._link.drop()
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.to_thread(self._threads.shutdown)
+        self._link.drop()
 
     async def __aenter__(self) -> PostgresEventLog:
         await self._do(lambda connection: None)
@@ -154,6 +157,7 @@ class PostgresEventLog:
         await self.close()
 
     async def _do(self, work: Callable[[Connection], T]) -> T:
+        """Does the work in a thread, and gives up on a server that is silent."""
         if self._closed:
             raise StoreError(f"{self.path} is closed.", code="store-closed", hint="Open the log again.")
         loop = asyncio.get_running_loop()
@@ -176,6 +180,9 @@ class PostgresEventLog:
             raise unknown_session(key)
         return found
 
+    def _migrate(self, connection: Connection) -> None:
+        rows.migrate(connection, self.path, self._now())
+
     def _now(self) -> str:
         return render_at(self._clock())
 
@@ -194,14 +201,21 @@ class _Append:
     ) -> None:
         self.sealed: list[Envelope] = []
         self.unsure = False
-        self._key, self._expected_seq, self._lease, self._events, self._now = key, expected_seq, lease, events, now
-        fits = guess is not None and guess.seq == expected_seq and lease.key == key and bool(events)
-        self._guess = guess if fits else None
+        self._key = key
+        self._expected_seq = expected_seq
+        self._lease = lease
+        self._events = events
+        self._now = now
         self._lines: list[str] = []
+        self._guess: ChainHead | None = None
+        if events and guess is not None and guess.seq == expected_seq and lease.key == key:
+            self._guess = guess
 
     def __call__(self, connection: Connection) -> None:
+        """Appends, unless an earlier call did. It is called again after a lost connection."""
         while not (self.unsure and self._is_there(connection)):
-            head, self._guess = self._guess or self._find_head(connection), None
+            head = self._guess or self._find_head(connection)
+            self._guess = None
             if head is None:
                 return
             self.sealed, self._lines = seal(self._key, head, self._events)
@@ -223,26 +237,33 @@ class _Append:
         return ChainHead(seq=found.seq, hash=found.hash)
 
     def _write(self, connection: Connection, head: ChainHead) -> bool:
-        answered, was_unsure, self.unsure = False, self.unsure, True
+        """Returns True if the lines are stored now."""
+        was_unsure = self.unsure
+        self.unsure = True
+        answered = False
         last = self.sealed[-1].hash or ""
         try:
             written = rows.add(connection, self._key, self._lease.token, head, last, self._lines, self._now())
             answered = True
         finally:
-            if answered or not is_lost(connection):
-                self.unsure = was_unsure and not answered
-        return written or (was_unsure and self._is_there(connection))
+            if answered:
+                self.unsure = False
+            elif not is_lost(connection):
+                self.unsure = was_unsure
+        if written:
+            return True
+        return was_unsure and self._is_there(connection)
 
     def _is_there(self, connection: Connection) -> bool:
+        """True if the last line of this append is stored."""
         found = rows.find(connection, self._key, self._now(), wait=True)
         if found is None:
             return False
-        return rows.find_line(connection, found.id, self._expected_seq + len(self._lines)) == self._lines[-1]
+        seq = self._expected_seq + len(self._lines)
+        return rows.find_line(connection, found.id, seq) == self._lines[-1]
 
 
 def _unconfirmed(key: SessionKey, error: StoreError) -> StoreError:
-    return StoreError(
-        f"It is not known whether the last events of session '{key.session}' were written: {error.message}"[:500],
-        code="append-unconfirmed",
-        hint="Read the session when the server is back: they are all there, or none is.",
-    )
+    what = f"It is not known whether the last events of session '{key.session}' were written: {error.message}"
+    hint = "Read the session when the server is back: they are all there, or none is."
+    return StoreError(what[:500], code="append-unconfirmed", hint=hint)

@@ -57,9 +57,10 @@ class PostgresPool:
             )
         self._password = str(given.get("password") or "")
         self.place = _shown(given)
+        connect_s = round(timeout_s / 3)
         self._params: dict[str, Any] = {
             "application_name": "prowess",
-            "connect_timeout": max(2, round(timeout_s / 3)),  # libpq's minimum is 2
+            "connect_timeout": max(2, connect_s),  # libpq's minimum is 2
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
@@ -67,7 +68,9 @@ class PostgresPool:
             **given,
             "client_encoding": "UTF8",
         }
-        self._timeout_s, self._retry_s, self._prepare = timeout_s, retry_s, prepare
+        self._timeout_s = timeout_s
+        self._retry_s = retry_s
+        self._prepare = prepare
         self._lock = threading.Lock()
         self._idle: list[psycopg.Connection[Any]] = []
         self._busy: dict[int, tuple[psycopg.Connection[Any], float]] = {}  # thread -> its connection, and since when
@@ -111,14 +114,15 @@ class PostgresPool:
         """Closes connections that have been silent for too long. The server's own time-outs are shorter, so it will not
         answer. Called by a timer."""
         with self._lock:
-            silent = [connection for connection, since in self._busy.values() if self._is_silent(since)]
-            for connection in silent:
-                _hang_up(connection)
+            for connection, since in self._busy.values():
+                if self._is_silent(since):
+                    _hang_up(connection)
 
     def drop(self) -> None:
         """Closes idle connections. Work on other connections goes on to its end."""
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle = self._idle
+            self._idle = []
         for connection in idle:
             connection.close()
 
@@ -126,22 +130,27 @@ class PostgresPool:
         """Turns a server error into a StoreError with a hint."""
         state = error.sqlstate or ""
         meaning = _MEANINGS.get(state) or _MEANINGS.get(state[:2]) or _refusal(error)
-        if meaning is None and not state and isinstance(error, self._psycopg.OperationalError):
-            return self._unreachable(error)
-        code, what, hint = meaning or _OTHER
-        return StoreError(f"{self.place} {what} ({self._said(error)}).", code=code, hint=hint)
+        if meaning is None:
+            if not state and isinstance(error, self._psycopg.OperationalError):
+                return self._unreachable(error)
+            meaning = _OTHER
+        code, what, hint = meaning
+        said = self._said(error)
+        return StoreError(f"{self.place} {what} ({said}).", code=code, hint=hint)
 
     def _unreachable(self, error: psycopg.Error) -> StoreError:
-        return StoreError(
-            f"{self.place} cannot be reached ({self._said(error)}).",
-            code="store-unreachable",
-            hint="Check that the server runs and that the address in the setting store is right, then try again.",
-        )
+        said = self._said(error)
+        hint = "Check that the server runs and that the address in the setting store is right, then try again."
+        return StoreError(f"{self.place} cannot be reached ({said}).", code="store-unreachable", hint=hint)
 
     def _said(self, error: psycopg.Error) -> str:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        text = " ".join(" ".join(lines).split())[:300].rstrip(". ")
-        return text.replace(self._password, "***") if self._password else text
+        """Returns the server's message in one line, without the password."""
+        words = str(error).split() or [type(error).__name__]
+        text = " ".join(words)[:300]
+        text = text.rstrip(". ")
+        if self._password:
+            text = text.replace(self._password, "***")
+        return text
 
     def _take(self) -> psycopg.Connection[Any]:
         with self._lock:
@@ -152,6 +161,7 @@ class PostgresPool:
         return connection
 
     def _hold(self, connection: psycopg.Connection[Any]) -> None:
+        """Remembers the connection of this thread, and since when it waits."""
         with self._lock:
             self._busy[threading.get_ident()] = connection, time.monotonic()
 
@@ -160,8 +170,9 @@ class PostgresPool:
         self._hold(connection)
         opened = False
         try:
-            limits = [str(round(1000 * each)) for each in (self._timeout_s, self._timeout_s / 2, self._timeout_s)]
-            connection.execute(_PREPARE, limits)
+            statement_ms = str(round(self._timeout_s * 1000))
+            lock_ms = str(round(self._timeout_s * 500))
+            connection.execute(_PREPARE, [statement_ms, lock_ms, statement_ms])
             with self._first:
                 if not self._prepared:
                     self._prepare(connection)
@@ -176,24 +187,28 @@ class PostgresPool:
     def _give_back(self, connection: psycopg.Connection[Any], *, usable: bool = True) -> None:
         with self._lock:
             self._busy.pop(threading.get_ident(), None)
-            usable = usable and not is_lost(connection) and connection.info.transaction_status == 0  # idle
-            if usable:
+            is_idle = not is_lost(connection) and connection.info.transaction_status == 0
+            if usable and is_idle:
                 self._idle.append(connection)
-        if not usable:
-            connection.close()
+                return
+        connection.close()
 
     def _is_silent(self, since: float) -> bool:
-        return time.monotonic() - since > 2 * self._timeout_s
+        """True if the server has not answered for twice the time-out of a statement."""
+        silence_s = time.monotonic() - since
+        return silence_s > 2 * self._timeout_s
 
 
 def is_lost(connection: psycopg.Connection[Any]) -> bool:
+    """True if the connection cannot be used again."""
     return connection.closed or connection.broken
 
 
 def _hang_up(connection: psycopg.Connection[Any]) -> None:
     """Shuts down the socket, so that the waiting thread gets an error."""
     try:
-        with socket.socket(fileno=os.dup(connection.fileno())) as line:
+        fd = os.dup(connection.fileno())
+        with socket.socket(fileno=fd) as line:
             line.shutdown(socket.SHUT_RDWR)
     except (OSError, ValueError):  # lost at this very moment
         pass
@@ -201,19 +216,31 @@ def _hang_up(connection: psycopg.Connection[Any]) -> None:
 
 def _without(error: psycopg.Error, password: str) -> psycopg.Error | None:
     """Returns the cause for a traceback, or None if it contains the password."""
-    return None if password and password in str(error) else error
+    if password and password in str(error):
+        return None
+    return error
 
 
 def _refusal(error: psycopg.Error) -> tuple[str, str, str] | None:
     """Returns the meaning of an error that a retry cannot fix. A refused connection has no SQLSTATE, only a message."""
-    said = str(error) if error.sqlstate is None else ""
-    return next((meaning for pattern, meaning in _REFUSALS if re.search(pattern, said)), None)
+    if error.sqlstate is not None:
+        return None
+    said = str(error)
+    for pattern, meaning in _REFUSALS:
+        if re.search(pattern, said):
+            return meaning
+    return None
 
 
 def _shown(given: dict[str, Any]) -> str:
-    user = f"{given['user']}@" if given.get("user") else ""
-    port = f":{given['port']}" if given.get("port") else ""
-    return f"postgresql://{user}{given.get('host') or given.get('hostaddr') or ''}{port}/{given.get('dbname') or ''}"
+    """Returns the address without its password."""
+    place = given.get("host") or given.get("hostaddr") or ""
+    if given.get("user"):
+        place = f"{given['user']}@{place}"
+    if given.get("port"):
+        place += f":{given['port']}"
+    database = given.get("dbname") or ""
+    return f"postgresql://{place}/{database}"
 
 
 _OTHER = ("store-error", "failed", "Look at the message and at the log of the server; nothing was written.")

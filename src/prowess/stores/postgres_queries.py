@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prowess.core.values import ChainHead, OrphanedEvents, SessionInfo, SessionKey
 from prowess.records.chain import GENESIS
-from prowess.stores.migrations import POSTGRES, POSTGRES_LINK, too_new
+from prowess.stores.migrations import POSTGRES, POSTGRES_LINK, read_info, too_new
 
 if TYPE_CHECKING:
     import psycopg
@@ -107,17 +107,22 @@ def migrate(connection: Connection, place: str, now: str) -> None:
 
 
 def find(connection: Connection, key: SessionKey, now: str, *, wait: bool = False) -> Row | None:
-    row = connection.execute(_WAIT if wait else _GET, {"key": key_hash(key), "now": now}).fetchone()
-    return None if row is None else Row(*row)
+    """Finds the row of a session that lives. With `wait`, after the writer that holds it now."""
+    given = {"key": key_hash(key), "now": now}
+    row = connection.execute(_WAIT if wait else _GET, given).fetchone()
+    if row is None:
+        return None
+    return Row(*row)
 
 
 def take(connection: Connection, key: SessionKey, owner: str, now: str) -> int:
     """Takes a new lease and returns its token. An expired session is deleted first, so that the session starts anew."""
-    parts = {"tenant": key.tenant, "app": key.app, "user": key.user, "session": key.session}
-    given = {"key": key_hash(key), **parts, "genesis": GENESIS.hash, "owner": owner.replace("\0", ""), "now": now}
+    given = {"tenant": key.tenant, "app": key.app, "user": key.user, "session": key.session}
+    given |= {"genesis": GENESIS.hash, "owner": owner.replace("\0", ""), "now": now}
+    values = {"key": key_hash(key), **given}
     with connection.transaction():
-        connection.execute(_BURY, given)
-        row = connection.execute(_TAKE, given).fetchone()
+        connection.execute(_BURY, values)
+        row = connection.execute(_TAKE, values).fetchone()
     assert row is not None
     return row[0]
 
@@ -127,78 +132,93 @@ def add(
 ) -> bool:
     """Writes all lines right after `head`, under this lease. Returns False if the head has changed or the lease is
     lost."""
+    number = len(lines)
     given: dict[str, Any] = {"key": key_hash(key), "lease": token, "seq": head.seq, "hash": head.hash}
-    given |= {"count": len(lines), "last": last, "lines": lines, "now": now}
-    return connection.execute(_ADD, given).rowcount == len(lines)
+    given |= {"count": number, "last": last, "lines": lines, "now": now}
+    added = connection.execute(_ADD, given)
+    return added.rowcount == number
 
 
 def find_line(connection: Connection, session: int, seq: int) -> str | None:
     row = connection.execute(_LINE, [session, seq]).fetchone()
-    return None if row is None else row[0]
+    if row is None:
+        return None
+    return row[0]
 
 
 def page(connection: Connection, session: int, after_seq: int, end: int) -> list[tuple[int, str]]:
-    return connection.execute(_PART, [session, after_seq, end, _PAGE, _PAGE_BYTES]).fetchall()
+    """Returns the next lines, at least one, and no more than a page."""
+    given = [session, after_seq, end, _PAGE, _PAGE_BYTES]
+    return connection.execute(_PART, given).fetchall()
 
 
 def infos(
     connection: Connection, tenant: str, app: str | None, user: str | None, prefix: str, now: str
 ) -> Sequence[SessionInfo]:
-    if any("\0" in (text or "") for text in (tenant, app, user, prefix)):
-        return []  # no key contains NUL, and PostgreSQL refuses it
+    """Returns the sessions, sorted by their keys."""
     given = {"tenant": tenant, "app": app, "user": user, "prefix": prefix, "now": now}
-    return sorted((_info(row) for row in connection.execute(_LIST, given)), key=lambda info: info.key)
+    for text in given.values():
+        if text and "\0" in text:
+            return []  # no key contains NUL, and PostgreSQL refuses it
+    found: list[SessionInfo] = []
+    for row in connection.execute(_LIST, given):
+        found.append(read_info(row))
+    found.sort(key=lambda info: info.key)
+    return found
 
 
 def orphans(connection: Connection) -> list[OrphanedEvents]:
-    edited = [
-        OrphanedEvents(tenant, session, expiry=str(at))
-        for tenant, session, at in connection.execute(_EDITED, {"genesis": GENESIS.hash})
-    ]
-    return [*(_orphan(*row) for row in connection.execute(_STRAY)), *edited]
+    """Returns events without a row, and expiries that were edited."""
+    found: list[OrphanedEvents] = []
+    for row in connection.execute(_STRAY):
+        found.append(_orphan(*row))
+    for tenant, session, at in connection.execute(_EDITED, {"genesis": GENESIS.hash}):
+        edited = OrphanedEvents(tenant, session, expiry=str(at))
+        found.append(edited)
+    return found
 
 
 def expire(connection: Connection, key: SessionKey, at: str | None, now: str) -> bool:
+    """Sets the expiry of a session and its link. Returns False if there is no such session."""
     given = {"key": key_hash(key), "at": at, "now": now}
     with connection.transaction():
-        return connection.execute(_EXPIRE, given).rowcount == 1 and connection.execute(_LINK, given).rowcount == 1
+        changed = connection.execute(_EXPIRE, given)
+        if changed.rowcount != 1:
+            return False
+        linked = connection.execute(_LINK, given)
+        return linked.rowcount == 1
 
 
 def delete(connection: Connection, key: SessionKey, now: str) -> bool:
-    return connection.execute(_DELETE, {"key": key_hash(key), "now": now}).rowcount == 1
+    """Deletes a session with its events. Returns False if there is none."""
+    given = {"key": key_hash(key), "now": now}
+    deleted = connection.execute(_DELETE, given)
+    return deleted.rowcount == 1
 
 
 def prune(connection: Connection, now: str) -> int:
+    """Deletes expired sessions of every tenant, and returns their number."""
     return connection.execute(_PRUNE, {"now": now}).rowcount
 
 
 def key_hash(key: SessionKey) -> bytes:
     """Returns the sha256 of the key. No part contains a line break, so keys cannot collide."""
-    return sha256("\n".join((key.tenant, key.app, key.user, key.session)).encode()).digest()
+    text = f"{key.tenant}\n{key.app}\n{key.user}\n{key.session}"
+    return sha256(text.encode()).digest()
 
 
 def _orphan(events: int, first: int, tenant: str | None, session: str | None, line: str | None) -> OrphanedEvents:
     if session is not None:
         return OrphanedEvents(str(tenant), session, events, first, orphaned=False)
     try:
-        said = json.loads(line or "")
+        told = json.loads(line or "")
     except (ValueError, RecursionError):
-        said = None
-    told: dict[str, Any] = said if isinstance(said, dict) else {}
-    return OrphanedEvents(
-        str(told.get("tenant") or "default"), str(told.get("session") or "?"), events, first, orphaned=True
-    )
-
-
-def _info(row: tuple[Any, ...]) -> SessionInfo:
-    tenant, app, user, session, seq, last, created_at, updated_at, expires_at = row
-    return SessionInfo(
-        key=SessionKey(tenant=tenant, app=app, user=user, session=session),
-        head=ChainHead(seq=seq, hash=last),
-        created_at=created_at,
-        updated_at=updated_at,
-        expires_at=expires_at,
-    )
+        told = None
+    if not isinstance(told, dict):
+        told = {}
+    said_tenant = str(told.get("tenant") or "default")
+    said_session = str(told.get("session") or "?")
+    return OrphanedEvents(said_tenant, said_session, events, first, orphaned=True)
 
 
 def _version(connection: Connection, place: str) -> int:

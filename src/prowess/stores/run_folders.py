@@ -43,16 +43,16 @@ class MirroredLog:
     reason."""
 
     def __init__(self, inner: EventLog, folder: str, *, on_problem: Callable[[str], None]) -> None:
-        self.inner, self.folder = inner, os.path.abspath(folder)
+        self.inner = inner
+        self.folder = os.path.abspath(folder)
         self._on_problem = on_problem
         self._told = False
         self.path = str(getattr(inner, "path", ""))
         self._store = store_id(self.path)
         self._thread = OneThread("prowess-runs")
         self._copies: dict[tuple[SessionKey, str], _Copy] = {}  # by run; a child run shares its parent's copy
-        self._cut_off: dict[
-            SessionKey, tuple[str, str]
-        ] = {}  # last run without an end, and its folder, until another run starts
+        # Last run without an end, and its folder, until another run starts.
+        self._cut_off: dict[SessionKey, tuple[str, str]] = {}
 
     async def append(
         self, key: SessionKey, expected_seq: int, lease: Lease, events: Sequence[Envelope]
@@ -67,44 +67,57 @@ class MirroredLog:
         return stored
 
     async def _copy(self, key: SessionKey, run: str, part: Sequence[Envelope]) -> None:
-        first, last = part[0], part[-1]
+        first = part[0]
         copy = self._copies.get((key, run)) or self._begin(key, first)
-        has_lines = all(envelope.line for envelope in part)  # a log of another package may return none
+        lines = [envelope.line for envelope in part]
+        has_lines = all(lines)  # a log of another package may return none
         if copy is None or not has_lines or copy.last_seq + 1 != (first.seq or 0):
             copy = await self._catch_up(key, run)
         else:
-            # `broken` is checked in the thread: here, a line that is still being written would look broken.
-            copy.last_seq = last.seq or 0
-            lines = [envelope.line for envelope in part]
-            # Not awaited: the log has the event already, and later copies wait in the queue.
-            added = self._thread.ask(lambda: _add_to(copy, lines))
-            added.add_done_callback(lambda done: self._look_at(run, done))
-        ends = run == copy.run and any(isinstance(envelope.event, RunFinished) for envelope in part)
-        if ends or copy.has_ended:
+            copy.last_seq = part[-1].seq or 0
+            self._queue(copy, run, lines)
+        is_child = run != copy.run
+        if copy.has_ended or (not is_child and _has_end(part)):
             await self._finish(key, copy)
-        if run == copy.run and isinstance(first.event, RunStarted) and key in self._cut_off:
-            await self._repair_one(key, *self._cut_off.pop(key), ended=True)
+        if not is_child and isinstance(first.event, RunStarted) and key in self._cut_off:
+            before, path = self._cut_off.pop(key)
+            await self._repair_one(key, before, path, ended=True)
+
+    def _queue(self, copy: _Copy, run: str, lines: Sequence[str]) -> None:
+        """Adds lines to a copy, without waiting: the log has the events already, and later copies wait in the queue.
+
+        `broken` is checked in the thread: here, a line that is still being written would look broken.
+        """
+        added = self._thread.ask(lambda: _add_to(copy, lines))
+        added.add_done_callback(lambda done: self._look_at(run, done))
 
     def _begin(self, key: SessionKey, envelope: Envelope) -> _Copy | None:
         """Starts the copy of a run that begins here. Returns None if the run began earlier."""
         event = envelope.event
+        run = envelope.run
         if not isinstance(event, RunStarted):
             return None
         if event.parent is not None:
             copy = self._copies.get((key, event.parent))
         else:
-            path = os.path.join(self.folder, folder_name(envelope.run, envelope.at))
-            after = ChainHead(seq=(envelope.seq or 0) - 1, hash=envelope.prev or "")
-            copy = _Copy(path=path, run=envelope.run, after=after, last_seq=after.seq)
+            seq = (envelope.seq or 0) - 1
+            after = ChainHead(seq=seq, hash=envelope.prev or "")
+            path = self._path(run, envelope.at)
+            copy = _Copy(path=path, run=run, after=after, last_seq=seq)
         if copy is not None:
-            self._copies[key, envelope.run] = copy
+            self._copies[key, run] = copy
         return copy
+
+    def _path(self, run: str, started_at: str) -> str:
+        return os.path.join(self.folder, folder_name(run, started_at))
 
     async def _catch_up(self, key: SessionKey, run: str) -> _Copy:
         """Writes the whole run again from the log, because another process started it or wrote to it."""
         summary, lines = await self._slice(key, run)
-        path = os.path.join(self.folder, folder_name(summary.run, summary.started_at))
-        copy = _Copy(path=path, run=summary.run, after=summary.after, last_seq=summary.head.seq, broken=True, made=True)
+        path = self._path(summary.run, summary.started_at)
+        copy = _Copy(path=path, run=summary.run, after=summary.after, last_seq=summary.head.seq)
+        copy.broken = True
+        copy.made = True
         copy.has_ended = summary.finished_at is not None  # ended, and a person answers its question now
         for each in (summary.run, *summary.children):
             self._copies[key, each] = copy
@@ -113,55 +126,73 @@ class MirroredLog:
         return copy
 
     async def _finish(self, key: SessionKey, copy: _Copy) -> None:
+        """Completes a copy with its summary and its large outputs."""
         summary, lines = await self._slice(key, copy.run, copy.after)
         for each in (summary.run, *summary.children):
             self._copies.pop((key, each), None)
-        text = json.dumps({**summary.to_json(), "store": self._store}, indent=1).encode()
+        document = {**summary.to_json(), "store": self._store}
+        text = json.dumps(document, indent=1)
 
         def finish() -> None:
-            if copy.broken or not os.path.lexists(os.path.join(copy.path, EVENTS)):  # the disk may have room again
+            events = os.path.join(copy.path, EVENTS)
+            if copy.broken or not os.path.lexists(events):  # the disk may have room again
                 _write(copy.path, lines)
-            _write_outputs(copy.path, lines if summary.outputs else ())
-            write_whole(os.path.join(copy.path, SUMMARY), text + b"\n", mode=0o600)  # last: the copy is complete
+            if summary.outputs:
+                _write_outputs(copy.path, lines)
+            path = os.path.join(copy.path, SUMMARY)
+            write_whole(path, f"{text}\n".encode(), mode=0o600)  # last: the copy is complete
 
         await self._thread.ask(finish)
 
     async def _slice(self, key: SessionKey, run: str, after: ChainHead = GENESIS) -> tuple[RunSummary, list[str]]:
-        lines = [line async for line in self.inner.lines(key, after_seq=after.seq)]
-        envelopes = [parse_event(json.loads(line)) for line in lines]
+        """Returns the summary of a run, and its lines in the log."""
+        lines: list[str] = []
+        envelopes: list[Envelope] = []
+        async for line in self.inner.lines(key, after_seq=after.seq):
+            lines.append(line)
+            envelopes.append(parse_event(json.loads(line)))
         for summary in summarise(envelopes, after=after):
-            if run == summary.run or run in summary.children:
-                runs = {summary.run, *summary.children}
-                return summary, [line for line, envelope in zip(lines, envelopes, strict=True) if envelope.run in runs]
+            runs = {summary.run, *summary.children}
+            if run in runs:
+                own = [line for line, envelope in zip(lines, envelopes, strict=True) if envelope.run in runs]
+                return summary, own
         raise StoreError(f"The log has no run '{run}'.", code="run-unknown", hint="It was deleted meanwhile.")
 
     async def _repair(self, key: SessionKey) -> None:
         """Repairs the copies of a session from the log, after a full disk or a kill. A copy that differs from the log
         stays unchanged, for verification. A missing copy was removed and stays missing."""
-        begun: dict[str, Envelope] = {}
-        ended: set[str] = set()
         try:
-            async for line in self.inner.lines(key):
-                if '"type":"run_' in line:
-                    envelope = parse_event(json.loads(line))
-                    if isinstance(envelope.event, RunStarted) and envelope.event.parent is None:
-                        begun[envelope.run] = envelope
-                    elif isinstance(envelope.event, RunFinished):
-                        ended.add(envelope.run)
+            begun, ended = await self._frames(key)
         except (StoreError, ValueError, RecursionError):
             return  # the next reader of the session reports the damage
-        last = next(reversed(begun), None)
         self._cut_off.pop(key, None)
-        for run, started in begun.items():
+        last = next(reversed(begun), None)
+        for run, started_at in begun.items():
+            is_active = run == last and run not in ended
             try:
-                path = os.path.join(self.folder, folder_name(run, started.at))
+                path = self._path(run, started_at)
                 if not await self._thread.ask(lambda path=path: _is_unfinished(path)):
                     continue
-                await self._repair_one(key, run, path, ended=run in ended or run != last)
-                if run == last and run not in ended:
-                    self._cut_off[key] = run, path
+                await self._repair_one(key, run, path, ended=not is_active)
+                if is_active:
+                    self._cut_off[key] = (run, path)
             except (OSError, ProwessError, ValueError) as error:
                 self._tell(run, error)
+
+    async def _frames(self, key: SessionKey) -> tuple[dict[str, str], set[str]]:
+        """Returns the starts of a session's runs, without child runs, and the runs that ended."""
+        begun: dict[str, str] = {}
+        ended: set[str] = set()
+        async for line in self.inner.lines(key):
+            if '"type":"run_' not in line:
+                continue
+            envelope = parse_event(json.loads(line))
+            event = envelope.event
+            if isinstance(event, RunStarted) and event.parent is None:
+                begun[envelope.run] = envelope.at
+            elif isinstance(event, RunFinished):
+                ended.add(envelope.run)
+        return begun, ended
 
     async def _repair_one(self, key: SessionKey, run: str, path: str, *, ended: bool) -> None:
         summary, lines = await self._slice(key, run)
@@ -169,21 +200,27 @@ class MirroredLog:
         if lacks is None:
             return
         if ended:
-            await self._finish(
-                key, _Copy(path=path, run=run, after=summary.after, last_seq=summary.head.seq, broken=lacks)
-            )
+            copy = _Copy(path=path, run=run, after=summary.after, last_seq=summary.head.seq, broken=lacks)
+            await self._finish(key, copy)
         elif lacks:
             await self._thread.ask(lambda: _write(path, lines))
 
     def _look_at(self, run: str, done: asyncio.Future[None]) -> None:
-        if not done.cancelled() and isinstance(error := done.exception(), Exception):
+        """Reports lines that could not be added."""
+        if done.cancelled():
+            return
+        error = done.exception()
+        if isinstance(error, Exception):
             self._tell(run, error)
 
     def _tell(self, run: str, error: Exception) -> None:
-        if not self._told:
-            self._told = True
-            why = (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
-            self._on_problem(f"The copy of run {run!r} in {self.folder} is not complete: {why}. The log has it all.")
+        if self._told:
+            return
+        self._told = True
+        why = str(error)
+        if isinstance(error, OSError):
+            why = (error.strerror or why).lower()
+        self._on_problem(f"The copy of run {run!r} in {self.folder} is not complete: {why}. The log has it all.")
 
     # --- as the log inside does it
 
@@ -215,29 +252,37 @@ class MirroredLog:
     async def prune_expired(self) -> int:
         """Removes expired sessions. Their copies stay, because nobody asked to delete them."""
         prune = getattr(self.inner, "prune_expired", None)
-        return await prune() if prune is not None else 0
+        if prune is None:
+            return 0
+        return await prune()
 
     async def delete(self, key: SessionKey) -> None:
         """Deletes the session and its copies."""
-        try:
-            runs = summarise([envelope async for envelope in self.inner.read(key)])
-        except AuditBroken as error:  # a damaged session can still be deleted
-            runs = []
-            self._on_problem(f"The copies of session '{key.session}' in {self.folder} stay: {error.message}")
-        except StoreError as error:
-            if error.code != "session-unknown":
-                raise
-            runs = []  # the row is missing; the inner log knows about leftovers
+        runs = await self._find_runs(key)
         await self.inner.delete(key)
         self._cut_off.pop(key, None)
-        for each in [known for known in self._copies if known[0] == key]:
-            del self._copies[each]
+        for known in list(self._copies):
+            if known[0] == key:
+                del self._copies[known]
         for summary in runs:
             try:
-                path = os.path.join(self.folder, folder_name(summary.run, summary.started_at))
+                path = self._path(summary.run, summary.started_at)
                 await self._thread.ask(lambda path=path: remove_copy(path))
             except (OSError, ProwessError) as error:
                 self._on_problem(f"The copy of run {summary.run!r} in {self.folder} could not be removed: {error}.")
+
+    async def _find_runs(self, key: SessionKey) -> list[RunSummary]:
+        """Returns the runs of a session; none if its record is damaged."""
+        try:
+            envelopes = [envelope async for envelope in self.inner.read(key)]
+        except AuditBroken as error:  # a damaged session can still be deleted
+            self._on_problem(f"The copies of session '{key.session}' in {self.folder} stay: {error.message}")
+            return []
+        except StoreError as error:
+            if error.code != "session-unknown":
+                raise
+            return []  # the row is missing; the inner log knows about leftovers
+        return summarise(envelopes)
 
     async def settle(self) -> None:
         """Waits until every appended event is copied or reported as not copied."""
@@ -262,21 +307,33 @@ class _Copy:
 
 def store_id(path: str) -> str | None:
     """Returns an id of the store without naming its place; None if the store has no place."""
-    where = os.path.realpath(path) if os.path.isabs(path) else path
-    return sha256(where.encode("utf-8", "surrogateescape")).hexdigest()[:12] if where else None
+    if not path:
+        return None
+    if os.path.isabs(path):
+        path = os.path.realpath(path)
+    data = path.encode("utf-8", "surrogateescape")
+    return sha256(data).hexdigest()[:12]
 
 
 def folder_name(run: str, started_at: str) -> str:
     """Returns a name such as `20260102T030405Z-r-1f2e`. StoreError if it would not be a valid folder name."""
     at = _AT.fullmatch(started_at)
     if not at or not _RUN.fullmatch(run):
-        raise StoreError(
-            f"A run {run!r} of {started_at!r} cannot have a folder."[:300],
-            code="run-name-invalid",
-            hint="Use letters, digits, dots and dashes for a run, and UTC for its time.",
-        )
+        what = f"A run {run!r} of {started_at!r} cannot have a folder."[:300]
+        hint = "Use letters, digits, dots and dashes for a run, and UTC for its time."
+        raise StoreError(what, code="run-name-invalid", hint=hint)
     year, month, day, hour, minute, second, _ = at.groups()
     return f"{year}{month}{day}T{hour}{minute}{second}Z-{run}"
+
+
+def _has_end(part: Sequence[Envelope]) -> bool:
+    return any(isinstance(envelope.event, RunFinished) for envelope in part)
+
+
+def _encoded(lines: Sequence[str]) -> bytes:
+    """Returns the content of an events.jsonl."""
+    text = "".join(f"{line}\n" for line in lines)
+    return text.encode("ascii")
 
 
 # --- in the thread
@@ -289,7 +346,8 @@ def _make(path: str) -> None:
         raise OSError(f"{path} is a link")
     os.makedirs(path, mode=0o700, exist_ok=True)
     if not os.path.lexists(os.path.join(path, EVENTS)):
-        ensure_ignored(os.path.dirname(os.path.dirname(path)))
+        runs_folder = os.path.dirname(path)
+        ensure_ignored(os.path.dirname(runs_folder))
 
 
 def _add_to(copy: _Copy, lines: Sequence[str]) -> None:
@@ -302,13 +360,15 @@ def _add_to(copy: _Copy, lines: Sequence[str]) -> None:
         _add(copy.path, lines, 0 if copy.made else os.O_CREAT)
     except FileNotFoundError as error:  # a new file would lack the lines before these
         raise OSError("it was removed while the run was going on") from error
-    copy.broken, copy.made = False, True
+    copy.broken = False
+    copy.made = True
 
 
 def _add(path: str, lines: Sequence[str], more: int) -> None:
     """Appends all lines, or none if the system allows it. Half a line is worse than none."""
-    data = "".join(f"{line}\n" for line in lines).encode("ascii")
-    file = os.open(os.path.join(path, EVENTS), _APPEND | more, 0o600)
+    data = _encoded(lines)
+    events = os.path.join(path, EVENTS)
+    file = os.open(events, _APPEND | more, 0o600)
     try:
         before = os.fstat(file).st_size
         if os.write(file, data) != len(data):
@@ -319,29 +379,43 @@ def _add(path: str, lines: Sequence[str], more: int) -> None:
 
 
 def _begin_again(path: str, lines: Sequence[str]) -> None:
+    """Writes the lines again, and removes the old summary."""
     _unlink(os.path.join(path, SUMMARY))  # it does not belong to these lines
     _write(path, lines)
 
 
 def _is_unfinished(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path) and not os.path.lexists(os.path.join(path, SUMMARY))
+    """True for a folder of a run without a summary."""
+    if not _is_folder(path):
+        return False
+    summary = os.path.join(path, SUMMARY)
+    return not os.path.lexists(summary)
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def _lacks_the_end(path: str, lines: Sequence[str]) -> bool | None:
     """True if the copy has less than the log, None if it differs from the log. Also removes temporary files that a kill
     left."""
     _remove_halves(path)
-    whole = "".join(f"{line}\n" for line in lines).encode("ascii")
+    whole = _encoded(lines)
+    events = os.path.join(path, EVENTS)
     try:
-        copied = read_regular(os.path.join(path, EVENTS), len(whole))
+        copied = read_regular(events, len(whole))
     except FileNotFoundError:
         copied = b""
-    return len(copied) < len(whole) if whole.startswith(copied) else None
+    if not whole.startswith(copied):
+        return None
+    return len(copied) < len(whole)
 
 
 def _write(path: str, lines: Sequence[str]) -> None:
+    """Writes the whole events.jsonl."""
     _make(path)
-    write_whole(os.path.join(path, EVENTS), "".join(f"{line}\n" for line in lines).encode("ascii"), mode=0o600)
+    events = os.path.join(path, EVENTS)
+    write_whole(events, _encoded(lines), mode=0o600)
 
 
 def _write_outputs(path: str, lines: Sequence[str]) -> None:
@@ -349,7 +423,9 @@ def _write_outputs(path: str, lines: Sequence[str]) -> None:
     folder = os.path.join(path, OUTPUTS)
     for line in lines:
         event = parse_event(json.loads(line)).event
-        for output, data in large_outputs(event) if isinstance(event, CallActed) else ():
+        if not isinstance(event, CallActed):
+            continue
+        for output, data in large_outputs(event):
             if os.path.islink(folder):
                 raise OSError(f"{folder} is a link")
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -364,10 +440,8 @@ def remove_copy(path: str) -> None:
         raise OSError(f"{path} is a link")
     folder = os.path.join(path, OUTPUTS)
     _remove_halves(path)
-    if os.path.isdir(folder) and not os.path.islink(folder):
-        for name in os.listdir(folder):
-            if _OUTPUT.fullmatch(name):
-                _unlink(os.path.join(folder, name))
+    if _is_folder(folder):
+        _remove_matching(folder, _OUTPUT)
         _remove_empty(folder)
     for name in (EVENTS, SUMMARY):
         _unlink(os.path.join(path, name))
@@ -377,9 +451,15 @@ def remove_copy(path: str) -> None:
 def _remove_halves(path: str) -> None:
     """Removes temporary files that a killed process left."""
     for folder in (path, os.path.join(path, OUTPUTS)):
-        for name in os.listdir(folder) if os.path.isdir(folder) and not os.path.islink(folder) else ():
-            if _HALF.fullmatch(name):
-                _unlink(os.path.join(folder, name))
+        if _is_folder(folder):
+            _remove_matching(folder, _HALF)
+
+
+def _remove_matching(folder: str, names: re.Pattern[str]) -> None:
+    """Removes the files of a folder that have such a name."""
+    for name in os.listdir(folder):
+        if names.fullmatch(name):
+            _unlink(os.path.join(folder, name))
 
 
 def _unlink(path: str) -> None:

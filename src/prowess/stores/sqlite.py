@@ -57,37 +57,51 @@ def migrate(connection: sqlite3.Connection, path: str, now: str) -> None:
 
 
 def _sha256(text: object) -> str | None:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if isinstance(text, str) else None
+    if not isinstance(text, str):
+        return None
+    data = text.encode("utf-8", "surrogatepass")
+    return sha256(data).hexdigest()
 
 
 def store_error(error: sqlite3.Error, path: str) -> StoreError:
     """Turns an SQLite error into a StoreError with a hint."""
     extended: int = getattr(error, "sqlite_errorcode", 0)
-    code, what, hint = _MEANINGS.get(extended) or _MEANINGS.get(extended & 0xFF) or _OTHER
+    meaning = _MEANINGS.get(extended) or _MEANINGS.get(extended & 0xFF)
+    code, what, hint = meaning or _OTHER
     if code == "store-unavailable" and os.path.isfile(path) and not os.access(path, os.W_OK):
         code, what, hint = _MEANINGS[sqlite3.SQLITE_READONLY]
-    if code == "store-read-only" and (owner := _another_owner(path)) is not None:
-        hint = (
-            f"It belongs to user {owner}, for example because Prowess was started once with sudo: "
-            "change the owner of its folder (chown -R), or name another file with the setting store."
-        )
+    if code == "store-read-only":
+        owner = _another_owner(path)
+        if owner is not None:
+            hint = (
+                f"It belongs to user {owner}, for example because Prowess was started once with sudo: "
+                "change the owner of its folder (chown -R), or name another file with the setting store."
+            )
     return StoreError(f"{path} {what} ({error}).", code=code, hint=hint)
 
 
 def _another_owner(path: str) -> int | None:
     """Returns the owner's user id, or None if the file is ours."""
+    if not hasattr(os, "geteuid"):
+        return None
     try:
         owner = os.stat(path).st_uid
     except OSError:
         return None
-    return owner if hasattr(os, "geteuid") and owner != os.geteuid() else None
+    if owner == os.geteuid():
+        return None
+    return owner
 
 
 def _version(connection: sqlite3.Connection, path: str) -> int:
+    """Returns the number of migrations done. StoreError if the file is not ours, or of a newer release."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if tables and "migrations" not in tables:
+    if not tables:
+        return 0
+    if "migrations" not in tables:
         raise foreign(path)
-    done = connection.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()[0] if tables else 0
+    row = connection.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()
+    done: int = row[0]
     if done > len(SQLITE):
         raise too_new(path, done, SQLITE)
     return done
@@ -142,12 +156,8 @@ class SqliteEventLog:
     ) -> Sequence[Envelope]:
         guess = self._heads.get(key)
         if events and guess is not None and guess.seq == expected_seq and lease.key == key:
-            lines, hashes = link(key, guess, events)
-            now = self._now()
-            asked = self._ask(lambda connection: rows.add(connection, key, lease.token, guess, lines, hashes[-1], now))
-            sealed = numbered(guess, events, lines, hashes)  # while the thread writes
-            if await asked:
-                self._heads[key] = ChainHead(seq=expected_seq + len(lines), hash=hashes[-1])
+            sealed = await self._append_after(guess, lease, events)
+            if sealed is not None:
                 return sealed
         sealed = await self._ask(
             lambda connection: rows.append(connection, key, expected_seq, lease, events, self._now())
@@ -155,7 +165,23 @@ class SqliteEventLog:
         if sealed:
             if len(self._heads) >= _KNOWN:
                 self._heads.clear()
-            self._heads[key] = ChainHead(seq=expected_seq + len(sealed), hash=sealed[-1].hash or "")
+            last = sealed[-1]
+            self._heads[key] = ChainHead(seq=last.seq or 0, hash=last.hash or "")
+        return sealed
+
+    async def _append_after(
+        self, head: ChainHead, lease: Lease, events: Sequence[Envelope]
+    ) -> Sequence[Envelope] | None:
+        """Appends if the session still ends at this head. Returns None if it does not."""
+        key = lease.key
+        lines, hashes = link(key, head, events)
+        last = hashes[-1]
+        now = self._now()
+        asked = self._ask(lambda connection: rows.add(connection, key, lease.token, head, lines, last, now))
+        sealed = numbered(head, events, lines, hashes)  # while the thread writes
+        if not await asked:
+            return None
+        self._heads[key] = ChainHead(seq=head.seq + len(lines), hash=last)
         return sealed
 
     async def read(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[Envelope]:
@@ -166,7 +192,8 @@ class SqliteEventLog:
                 raise broken_record(key, f"has a line that is not an event: {error}") from error
 
     async def lines(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[str]:
-        end = (await self.head(key)).seq
+        head = await self.head(key)
+        end = head.seq
         seq = max(after_seq, 0)
         while seq < end:
             part = await self._ask(lambda connection, after=seq: rows.page(connection, key, after, end, self._now()))
@@ -179,8 +206,8 @@ class SqliteEventLog:
                 yield line
 
     async def head(self, key: SessionKey) -> ChainHead:
-        row = await self._ask(lambda connection: rows.get(connection, key, self._now()))
-        return ChainHead(seq=row[1], hash=row[2])
+        _, seq, last = await self._ask(lambda connection: rows.get(connection, key, self._now()))
+        return ChainHead(seq=seq, hash=last)
 
     async def sessions(
         self, tenant: str = "default", *, app: str | None = None, user: str | None = None, prefix: str = ""
@@ -204,10 +231,11 @@ class SqliteEventLog:
 
     async def close(self) -> None:
         """Closes the log after the running work is finished."""
-        if not self._closed:
-            self._closed = True
-            await self._thread.ask(self._close)
-            self._thread.end()
+        if self._closed:
+            return
+        self._closed = True
+        await self._thread.ask(self._close)
+        self._thread.end()
 
     async def __aenter__(self) -> SqliteEventLog:
         await self._ask(lambda connection: None)
@@ -219,6 +247,7 @@ class SqliteEventLog:
     # --- in the thread
 
     def _ask(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        """Asks the thread to do the work with its connection."""
         if self._closed:
             raise StoreError(f"{self.path} is closed.", code="store-closed", hint="Open the log again.")
         return self._thread.ask(lambda: self._work(work))
@@ -228,23 +257,27 @@ class SqliteEventLog:
 
     def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            if self._connection is None:
-                self._connection = self._open()
-                self._identity = _identity(self.path)
-            elif self._identity != _identity(self.path):
-                # SQLite would go on writing into the removed file.
-                raise StoreError(
-                    f"{self.path} was removed or replaced while it was open.",
-                    code="store-gone",
-                    hint="Put it back, then start again.",
-                )
-            return work(self._connection)
+            connection = self._connected()
+            return work(connection)
         except sqlite3.Error as error:
             raise store_error(error, self.path) from error
         except UnicodeEncodeError as error:
+            what = f"{error.object!r} is not text."[:300]
+            raise StoreError(what, code="session-key-invalid", hint="Use whole Unicode characters.") from error
+
+    def _connected(self) -> sqlite3.Connection:
+        """Returns the connection, and opens it on first use. StoreError if the file was replaced."""
+        if self._connection is None:
+            self._connection = self._open()
+            self._identity = _identity(self.path)
+        elif self._identity != _identity(self.path):
+            # SQLite would go on writing into the removed file.
             raise StoreError(
-                f"{error.object!r} is not text."[:300], code="session-key-invalid", hint="Use whole Unicode characters."
-            ) from error
+                f"{self.path} was removed or replaced while it was open.",
+                code="store-gone",
+                hint="Put it back, then start again.",
+            )
+        return self._connection
 
     def _open(self) -> sqlite3.Connection:
         _make_private_file(self.path)
@@ -270,7 +303,8 @@ class SqliteEventLog:
                 connection.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:
-                if store_error(error, self.path).code != "store-busy" or time.monotonic() > deadline:
+                is_busy = store_error(error, self.path).code == "store-busy"
+                if not is_busy or time.monotonic() > deadline:
                     raise
                 time.sleep(0.005)
 
@@ -282,9 +316,11 @@ class SqliteEventLog:
 
 def _make_private_file(path: str) -> None:
     """Creates the file, readable only by its owner. SQLite gives its other files the same rights."""
+    folder = os.path.dirname(path)
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        os.close(file)
     except FileExistsError:
         pass
     except OSError as error:

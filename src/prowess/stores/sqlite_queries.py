@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from prowess.core.events import Envelope
 from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey
 from prowess.records.chain import GENESIS, broken_record, check_fence, seal, unknown_session
-from prowess.stores.migrations import SQLITE_LINK
+from prowess.stores.migrations import SQLITE_LINK, read_info
 
 _PAGE, _PAGE_BYTES = 256, 4 << 20  # lines per page: large enough to be fast, small enough to let others in between
 
@@ -62,14 +62,17 @@ def take(connection: sqlite3.Connection, key: SessionKey, owner: str, now: str) 
     """Takes a new lease. An expired session is deleted first, so that the session starts anew."""
     columns = _columns(key)
     with _transaction(connection):
-        if connection.execute(_GET, (*columns, now)).fetchone() is None:
-            if left := _orphans(connection, columns):  # these events may be the last evidence
+        row = connection.execute(_GET, (*columns, now)).fetchone()
+        if row is None:
+            left = _orphans(connection, columns)
+            if left:  # these events may be the last evidence
                 hint = "Restore the database from a copy, or use another session; see: prowess runs verify --all"
                 raise broken_record(key, f"has {left} events, but no row in the table of sessions", hint)
             _forget(connection, columns)
         connection.execute(_COUNT)
         token: int = connection.execute(_COUNTED).fetchone()[0]
-        connection.execute(_TAKE, (*columns, GENESIS.seq, GENESIS.hash, token, owner, now, now))
+        fresh = (GENESIS.seq, GENESIS.hash, token, owner, now, now)
+        connection.execute(_TAKE, (*columns, *fresh))
     return Lease(key=key, token=token, owner=owner)
 
 
@@ -92,12 +95,13 @@ def append(
 ) -> list[Envelope]:
     """Appends for a caller that does not know the head. SessionConflict says why an append is refused."""
     with _transaction(connection):
-        token, seq, last = get(connection, key, now)
+        token, seq, hash = get(connection, key, now)
         check_fence(key, lease, token, expected_seq, seq)
-        head = ChainHead(seq=seq, hash=last)
+        head = ChainHead(seq=seq, hash=hash)
         sealed, lines = seal(key, head, events)
         if sealed:
-            _add(connection, key, token, head, lines, sealed[-1].hash or "", now)
+            last = sealed[-1].hash or ""
+            _add(connection, key, token, head, lines, last, now)
     return sealed
 
 
@@ -110,9 +114,11 @@ def get(connection: sqlite3.Connection, key: SessionKey, now: str) -> tuple[int,
 
 
 def page(connection: sqlite3.Connection, key: SessionKey, after_seq: int, end: int, now: str) -> list[tuple[int, str]]:
+    """Returns the next lines, at least one, and no more than a page."""
     found: list[tuple[int, str]] = []
     size = 0
-    for row in connection.execute(_PART, (*_columns(key), after_seq, end, _PAGE)):
+    given = (*_columns(key), after_seq, end, _PAGE)
+    for row in connection.execute(_PART, given):
         found.append(row)
         size += len(row[1])
         if size > _PAGE_BYTES:
@@ -125,15 +131,22 @@ def page(connection: sqlite3.Connection, key: SessionKey, after_seq: int, end: i
 def infos(
     connection: sqlite3.Connection, tenant: str, app: str | None, user: str | None, prefix: str, now: str
 ) -> Sequence[SessionInfo]:
-    found = connection.execute(_LIST, (tenant, app, app, user, user, len(prefix), prefix, now))
-    return sorted((_info(row) for row in found), key=lambda info: info.key)
+    """Returns the sessions, sorted by their keys."""
+    given = (tenant, app, app, user, user, len(prefix), prefix, now)
+    found: list[SessionInfo] = []
+    for row in connection.execute(_LIST, given):
+        found.append(read_info(row))
+    found.sort(key=lambda info: info.key)
+    return found
 
 
 def expire(connection: sqlite3.Connection, key: SessionKey, at: str | None, now: str) -> None:
+    columns = _columns(key)
     with _transaction(connection):
-        if connection.execute(_EXPIRE, (at, *_columns(key), now)).rowcount != 1:
+        changed = connection.execute(_EXPIRE, (at, *columns, now))
+        if changed.rowcount != 1:
             raise unknown_session(key)
-        connection.execute(_LINK, _columns(key))
+        connection.execute(_LINK, columns)
 
 
 def prune(connection: sqlite3.Connection, now: str) -> int:
@@ -157,15 +170,17 @@ def delete(connection: sqlite3.Connection, key: SessionKey, now: str) -> None:
 
 
 def orphans(connection: sqlite3.Connection) -> list[OrphanedEvents]:
-    found = [
-        OrphanedEvents(str(tenant), str(session), events, first if type(first) is int else 0, bool(orphaned))
-        for tenant, session, events, first, orphaned in connection.execute(_STRAY)
-    ]
-    edited = [
-        OrphanedEvents(str(tenant), str(session), expiry=str(at))
-        for tenant, session, at in connection.execute(_EDITED, (GENESIS.hash,))
-    ]
-    return [*found, *edited]
+    """Returns events without a row, and expiries that were edited. Values can be of any type here."""
+    found: list[OrphanedEvents] = []
+    for tenant, session, events, first, orphaned in connection.execute(_STRAY):
+        if type(first) is not int:
+            first = 0
+        stray = OrphanedEvents(str(tenant), str(session), events, first, bool(orphaned))
+        found.append(stray)
+    for tenant, session, at in connection.execute(_EDITED, (GENESIS.hash,)):
+        edited = OrphanedEvents(str(tenant), str(session), expiry=str(at))
+        found.append(edited)
+    return found
 
 
 def _orphans(connection: sqlite3.Connection, columns: tuple[str, ...]) -> int:
@@ -191,28 +206,21 @@ def _add(
     connection: sqlite3.Connection, key: SessionKey, token: int, head: ChainHead, lines: list[str], last: str, now: str
 ) -> bool:
     columns = _columns(key)
-    given = (head.seq + len(lines), last, now, *columns, token, head.seq, head.hash, now)
-    if connection.execute(_SET, given).rowcount != 1:
+    seq = head.seq + len(lines)
+    given = (seq, last, now, *columns, token, head.seq, head.hash, now)
+    changed = connection.execute(_SET, given)
+    if changed.rowcount != 1:
         return False
-    connection.executemany(_ADD, [(*columns, seq, line) for seq, line in enumerate(lines, head.seq + 1)])
+    numbered = enumerate(lines, head.seq + 1)
+    connection.executemany(_ADD, [(*columns, seq, line) for seq, line in numbered])
     return True
 
 
 def _forget(connection: sqlite3.Connection, columns: tuple[str, ...]) -> None:
+    """Deletes the events and the row of a session."""
     for statement in _FORGET:
         connection.execute(statement, columns)
 
 
 def _columns(key: SessionKey) -> tuple[str, str, str, str]:
     return key.tenant, key.app, key.user, key.session
-
-
-def _info(row: tuple[str, str, str, str, int, str, str, str, str | None]) -> SessionInfo:
-    tenant, app, user, session, seq, last, created_at, updated_at, expires_at = row
-    return SessionInfo(
-        key=SessionKey(tenant=tenant, app=app, user=user, session=session),
-        head=ChainHead(seq=seq, hash=last),
-        created_at=created_at,
-        updated_at=updated_at,
-        expires_at=expires_at,
-    )

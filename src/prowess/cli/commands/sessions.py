@@ -17,8 +17,8 @@ from prowess.core.codec import to_json
 from prowess.core.events import Envelope
 from prowess.core.findings import visible
 from prowess.core.values import SessionInfo, SessionKey, render_artifact_ref
+from prowess.records.story import tell
 from prowess.records.summary import summarise
-from prowess.records.timeline import tell
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.cleanup import delete_session, look_at_session
 from prowess.runtime.services.documents import finding_row

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby
-from typing import Any
 
 from prowess.agent.agent import SkillRequest
 from prowess.core.events import (
@@ -15,7 +13,6 @@ from prowess.core.events import (
     CallActed,
     CallPlanned,
     Envelope,
-    ErrorRaised,
     Event,
     ModelReplied,
     ModelRequested,
@@ -26,6 +23,7 @@ from prowess.core.events import (
 from prowess.core.ports import Lease
 from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.errors import ProwessError, StoreError
+from prowess.records.diff import settled
 from prowess.stores.memory import MemoryEventLog
 from prowess.workspace.dirfd import open_file
 
@@ -46,89 +44,147 @@ class Recorded:
         before: Sequence[Envelope],
         is_own: Callable[[Envelope], bool],
     ) -> None:
-        self.run, self.key, self.events = run, key, list(events)
-        self.before = [each for each in before if not isinstance(each.event, ApprovalAnswered) or is_own(each)]
-        self.is_own = any(is_own(each) for each in events if each.run == run and isinstance(each.event, RunStarted))
-        own = [envelope.event for envelope in self.events if envelope.run == run]
-        self.own: list[Event | UnknownEvent] = own
-        self.started = next((event for event in own if isinstance(event, RunStarted)), None)
-        ends = [event for event in own if isinstance(event, RunFinished)]
-        self.was_cut_off = not ends or ends[-1].stop_reason == "cancelled"
-        self.to_compare = settled(_before_the_cut(self.events) if self.was_cut_off else self.events)
-        self._answers = _answers(self.events, is_own)
-        answered = [each.event for each in self.events if isinstance(each.event, ApprovalAnswered)]
-        self.unasked = frozenset(event.call_id for event in answered if not event.asked)
+        self.run = run
+        self.key = key
+        self.events = list(events)
+        self.before: list[Envelope] = []
+        for envelope in before:
+            if not isinstance(envelope.event, ApprovalAnswered) or is_own(envelope):
+                self.before.append(envelope)
+        self.own: list[Event | UnknownEvent] = []
+        self.started: RunStarted | None = None
+        self.is_own = False
+        self.was_cut_off = True
+        for envelope in self.events:
+            if envelope.run != run:
+                continue
+            event = envelope.event
+            self.own.append(event)
+            if isinstance(event, RunStarted):
+                self.started = self.started or event
+                self.is_own = self.is_own or is_own(envelope)
+            elif isinstance(event, RunFinished):
+                self.was_cut_off = event.stop_reason == "cancelled"
+        counted = _before_the_cut(self.events) if self.was_cut_off else self.events
+        self.to_compare = settled(counted)
+        self.unasked: set[str] = set()
         """Calls that --yes or an earlier approval answered. Such an answer counts only for the recorded run."""
+        self._answers: dict[str, list[ApprovalAnswered]] = {}  # empty: asked, and nobody of this home answered
+        self._read_answers(is_own)
         self._said = _said(self.events)
+
+    def _read_answers(self, is_own: Callable[[Envelope], bool]) -> None:
+        for envelope in self.events:
+            event = envelope.event
+            if not isinstance(event, ApprovalAsked | ApprovalAnswered):
+                continue
+            answers = self._answers.setdefault(event.call_id, [])
+            if isinstance(event, ApprovalAsked):
+                continue
+            if not event.asked:
+                self.unasked.add(event.call_id)
+            if is_own(envelope):
+                answers.append(event)
 
     @property
     def by_caller(self) -> bool:
         """True when no model was asked: `prowess exec`, or another framework's loop."""
-        asked = any(isinstance(event, ModelRequested | ModelReplied) for event in self.own)
-        return self.started is not None and self.started.model == "caller" and not asked
+        if self.started is None or self.started.model != "caller":
+            return False
+        return not any(isinstance(event, ModelRequested | ModelReplied) for event in self.own)
 
     @property
     def on_ask(self) -> str:
         """Behaviour when nobody can be asked: "deny" or "wait"."""
-        denied = any(
-            isinstance(each.event, CallActed)
-            and (each.event.outcome.status, each.event.outcome.code) == ("denied", "approval-needed")
-            for each in self.events
-        )
-        return "deny" if denied else "wait"
+        for envelope in self.events:
+            if isinstance(envelope.event, CallActed):
+                outcome = envelope.event.outcome
+                if outcome.status == "denied" and outcome.code == "approval-needed":
+                    return "deny"
+        return "wait"
 
-    def notes(self) -> Iterator[str]:
+    def notes(self) -> list[str]:
+        """Returns what cannot be repeated."""
+        found: list[str] = []
         if self.was_cut_off:
-            ended = "was cancelled" if any(isinstance(event, RunFinished) for event in self.own) else "never ended"
-            yield f"The recorded run {ended}: it is repeated as far as its record goes, and nothing is done after that."
+            has_end = any(isinstance(event, RunFinished) for event in self.own)
+            ended = "was cancelled" if has_end else "never ended"
+            as_far = "it is repeated as far as its record goes, and nothing is done after that."
+            found.append(f"The recorded run {ended}: {as_far}")
         if self.before:
-            yield "Files that earlier runs of its session made are not in the workspace of the replay."
+            found.append("Files that earlier runs of its session made are not in the workspace of the replay.")
+        return found
 
     def calls(self) -> list[ToolCall]:
         return [event.call for event in self.own if isinstance(event, CallPlanned)]
 
-    def requested_skills(self) -> Iterator[SkillRequest]:
-        """Yields the skills that the user or the caller activated, before the model was asked."""
+    def requested_skills(self) -> list[SkillRequest]:
+        """Returns the skills that the user or the caller activated, before the model was asked."""
+        found: list[SkillRequest] = []
         for event in self.own:
             if isinstance(event, ModelRequested):
-                return
-            if isinstance(event, CallPlanned) and event.call.tool == "skill_load":
-                args, trigger = event.call.args, event.call.trigger
-                if trigger in _ACTIVATION and isinstance(ref := args.get("skill"), str):
-                    docs = tuple(str(doc) for doc in args.get("docs") or ())
-                    source, arguments = args.get("source"), str(args.get("arguments") or "")
-                    yield SkillRequest(ref=ref, source=source, trigger=trigger, arguments=arguments, docs=docs)
+                break
+            if not isinstance(event, CallPlanned) or event.call.tool != "skill_load":
+                continue
+            args = event.call.args
+            ref = args.get("skill")
+            if event.call.trigger not in _ACTIVATION or not isinstance(ref, str):
+                continue
+            docs = tuple(map(str, args.get("docs") or ()))
+            arguments = str(args.get("arguments") or "")
+            request = SkillRequest(
+                ref=ref, source=args.get("source"), trigger=event.call.trigger, arguments=arguments, docs=docs
+            )
+            found.append(request)
+        return found
 
     def given(self, option: str) -> tuple[str, ...]:
         """Returns every value of an option of the command that started the run."""
-        words = self.started.resume_arguments if self.started else ()
+        if self.started is None:
+            return ()
+        words = self.started.resume_arguments
         pairs = zip(words[::2], words[1::2], strict=False)  # flags without a value come last
         return tuple(value for word, value in pairs if word == option)
 
     def attached(self) -> list[str]:
         """Returns the workspace paths of the files that came with the request."""
-        parts = [part for part in self.started.attachments if part.kind == "file"] if self.started else []
-        return [(part.ref or "").removeprefix("workspace://") for part in parts]
+        found: list[str] = []
+        if self.started is None:
+            return found
+        for part in self.started.attachments:
+            if part.kind == "file":
+                ref = part.ref or ""
+                found.append(ref.removeprefix("workspace://"))
+        return found
 
     def granted(self) -> list[str]:
         """Returns the workspace paths of the files that a person gave to a command."""
-        staged = [each for call in self.own if isinstance(call, CallActed) for each in _staged(call)]
-        return [str(each.get("name")) for each in staged if str(each.get("from")).startswith("host://")]
+        found: list[str] = []
+        for event in self.own:
+            if not isinstance(event, CallActed):
+                continue
+            staged = event.outcome.data.get("staged_inputs")
+            for each in staged if isinstance(staged, list) else ():
+                if isinstance(each, dict) and str(each.get("from")).startswith("host://"):
+                    found.append(str(each.get("name")))
+        return found
 
     async def approve(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
         """Answers as this user did then; None when nobody did."""
         answers = self._answers.get(call.id)
         if answers:
             return answers.pop(0)
-        if answers is None:
-            return ApprovalAnswered(
-                call_id=call.id, answer="no", why="Nobody was asked that in the record.", by="replay"
-            )
-        return None
+        if answers is not None:
+            return None
+        why = "Nobody was asked that in the record."
+        return ApprovalAnswered(call_id=call.id, answer="no", why=why, by="replay")
 
     async def ask(self, question: str, choices: Sequence[str]) -> str | None:
+        """Answers a question of the model as it was answered then."""
         said = self._said.get(question)
-        return said.pop(0) if said else None
+        if not said:
+            return None
+        return said.pop(0)
 
 
 class LogUntil(MemoryEventLog):
@@ -148,29 +204,35 @@ class LogUntil(MemoryEventLog):
         self._runs: dict[str, int] = {}
 
     def stop_after(self, record: Sequence[Envelope]) -> None:
-        self._most, self._open = len(record), _open_calls(record)
+        self._most = len(record)
+        self._open = _open_calls(record)
 
     @property
     def is_full(self) -> bool:
-        return self._most is not None and len(self.counted) >= self._most
+        if self._most is None:
+            return False
+        return len(self.counted) >= self._most
 
     async def append(
         self, key: SessionKey, expected_seq: int, lease: Lease, events: Sequence[Envelope]
     ) -> Sequence[Envelope]:
         stored = await super().append(key, expected_seq, lease, events)
-        if self._most is not None:
-            self.counted += [each.seq for each in stored if not self._is_beyond(each)]
-            del self.counted[self._most :]  # several events can be written at once
+        if self._most is None:
+            return stored
+        self.counted += [each.seq for each in stored if not self._is_beyond(each)]
+        del self.counted[self._most :]  # several events can be written at once
         if self.is_full:
-            raise StoreError(
-                "The record ends here.", code="record-ends", hint="There is nothing more that could be repeated."
-            )
+            hint = "There is nothing more that could be repeated."
+            raise StoreError("The record ends here.", code="record-ends", hint=hint)
         return stored
 
     def _is_beyond(self, envelope: Envelope) -> bool:
         """True for the result of a call that has none in the record: parallel calls may end in another order."""
-        run, event = self._runs.setdefault(envelope.run, len(self._runs)), envelope.event
-        return isinstance(event, CallActed) and (run, event.call_id) in self._open
+        run = self._runs.setdefault(envelope.run, len(self._runs))
+        event = envelope.event
+        if not isinstance(event, CallActed):
+            return False
+        return (run, event.call_id) in self._open
 
 
 def _open_calls(events: Sequence[Envelope]) -> set[tuple[int, str]]:
@@ -178,7 +240,8 @@ def _open_calls(events: Sequence[Envelope]) -> set[tuple[int, str]]:
     runs: dict[str, int] = {}
     found: set[tuple[int, str]] = set()
     for envelope in events:
-        run, event = runs.setdefault(envelope.run, len(runs)), envelope.event
+        event = envelope.event
+        run = runs.setdefault(envelope.run, len(runs))
         if isinstance(event, CallPlanned):
             found.add((run, event.call.id))
         elif isinstance(event, CallActed):
@@ -197,39 +260,26 @@ def _before_the_cut(events: Sequence[Envelope]) -> list[Envelope]:
 def _comes_of_a_cut(event: Event | UnknownEvent) -> bool:
     if isinstance(event, RunFinished):
         return event.stop_reason == "cancelled"
-    return isinstance(event, CallActed) and event.outcome.status == "interrupted"
-
-
-def _answers(events: Sequence[Envelope], is_own: Callable[[Envelope], bool]) -> dict[str, list[ApprovalAnswered]]:
-    """Returns answers by call. An empty list: it was asked, and nobody of this home answered."""
-    found: dict[str, list[ApprovalAnswered]] = {}
-    for envelope in events:
-        event = envelope.event
-        if isinstance(event, ApprovalAsked):
-            found.setdefault(event.call_id, [])
-        elif isinstance(event, ApprovalAnswered):
-            found.setdefault(event.call_id, []).extend([event] if is_own(envelope) else [])
-    return found
+    if isinstance(event, CallActed):
+        return event.outcome.status == "interrupted"
+    return False
 
 
 def _said(events: Sequence[Envelope]) -> dict[str, list[str]]:
-    """Returns people's answers to questions of the model."""
+    """Returns people's answers to questions of the model, by question."""
     questions: dict[tuple[str, str], str] = {}
     found: dict[str, list[str]] = {}
     for envelope in events:
         event = envelope.event
         if isinstance(event, CallPlanned) and event.call.tool == "ask_user":
-            questions[envelope.run, event.call.id] = str(event.call.args.get("question") or "")
-        elif isinstance(event, CallActed) and (asked := questions.get((envelope.run, event.call_id))) is not None:
+            question = event.call.args.get("question") or ""
+            questions[envelope.run, event.call.id] = str(question)
+        elif isinstance(event, CallActed):
+            question = questions.get((envelope.run, event.call_id))
             answer = event.outcome.data.get("answer")
-            if isinstance(answer, str):
-                found.setdefault(asked, []).append(answer)
+            if question is not None and isinstance(answer, str):
+                found.setdefault(question, []).append(answer)
     return found
-
-
-def _staged(event: CallActed) -> list[dict[str, Any]]:
-    staged = event.outcome.data.get("staged_inputs")
-    return [each for each in staged if isinstance(each, dict)] if isinstance(staged, list) else []
 
 
 def copy_files(names: Sequence[str], workspace: str, folder: str) -> tuple[list[tuple[str, str | None]], list[str]]:
@@ -257,8 +307,9 @@ def _copy(root: str, rel: str, target: str) -> None:
         return
     os.makedirs(target, exist_ok=True)
     for top, _, names in os.walk(path):
+        below = os.path.relpath(top, path)
         for name in names:
-            inner = os.path.relpath(os.path.join(top, name), path)
+            inner = os.path.normpath(os.path.join(below, name))
             to = os.path.join(target, inner)
             os.makedirs(os.path.dirname(to), exist_ok=True)
             _copy_file(root, os.path.join(rel, inner), to)
@@ -272,33 +323,9 @@ def _copy_file(root: str, rel: str, target: str) -> None:
 
 async def put_back(log: MemoryEventLog, key: SessionKey, events: Sequence[Envelope]) -> None:
     """Writes the earlier events of a session as the beginning of another one."""
+    moved: list[Envelope] = []
+    for envelope in events:
+        fresh = replace(envelope, tenant=key.tenant, app=key.app, user=key.user, session=key.session)
+        moved.append(replace(fresh, seq=None, prev=None, hash=None))
     lease = await log.lease(key)
-    moved: list[Any] = [
-        replace(
-            each, session=key.session, tenant=key.tenant, app=key.app, user=key.user, seq=None, prev=None, hash=None
-        )
-        for each in events
-    ]
     await log.append(key, 0, lease, moved)
-
-
-def settled(events: Sequence[Envelope]) -> list[Envelope]:
-    """Drops the events of retries: the same request counts once."""
-    found: list[Envelope] = []
-    ordered = sorted(range(len(events)), key=lambda place: (events[place].run, place))
-    dropped: set[int] = set()
-    for _, group in groupby(ordered, key=lambda place: events[place].run):
-        pending: list[int] = []
-        for place in group:
-            event = events[place].event
-            if isinstance(event, ErrorRaised) and (event.hint or "").startswith("Trying again"):
-                dropped.add(place)
-            elif isinstance(event, ModelRequested):
-                dropped.update(pending)
-                pending = [place]
-            elif isinstance(event, ErrorRaised) and pending:
-                pending.append(place)
-            else:
-                pending = []
-    found += [each for place, each in enumerate(events) if place not in dropped]
-    return found

@@ -9,8 +9,6 @@ import os
 import shlex
 import tempfile
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from prowess.agent.activation import find_requested_skills
@@ -25,7 +23,7 @@ from prowess.records.audit import check_copy, check_session
 from prowess.records.diff import Difference, first_difference
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import FoundRun, events_of, find_run, load_lines, load_summary, opened
-from prowess.runtime.services.replay import LogUntil, Recorded, copy_files, put_back, settled
+from prowess.runtime.services.replay import LogUntil, Recorded, copy_files, put_back
 from prowess.runtime.services.sessions import session_place
 from prowess.runtime.storage import new_session, open_marks, runs_folder
 from prowess.workspace.session_folder import place_path, remove_place
@@ -62,19 +60,25 @@ async def find_recorded(runtime: Runtime, ref: str) -> RecordedRun:
     async with opened(runtime) as (log, place):
         found = await find_run(runtime, log, ref)
     _, events, summary = events_of(found)
-    in_log = found.record.envelopes if found.record and found.summary else ()
-    before = [each for each in in_log if (each.seq or 0) <= summary.after.seq]
-    marks, may_count = open_marks(runtime, place), runtime.loaded.project_trusted and _is_whole(runtime, found)
-    recorded = Recorded(
-        summary.run, summary.key, events, before, lambda each: may_count and (marks is None or marks.fits(each))
-    )
+    run = summary.run
+    before: list[Envelope] = []
+    if found.record is not None and found.summary is not None:
+        before = [each for each in found.record.envelopes if (each.seq or 0) <= summary.after.seq]
+    marks = open_marks(runtime, place)
+    may_count = runtime.loaded.project_trusted and _is_whole(runtime, found)
+
+    def is_own(envelope: Envelope) -> bool:
+        return may_count and (marks is None or marks.fits(envelope))
+
+    recorded = Recorded(run, summary.key, events, before, is_own)
     if recorded.started is None:
         raise ConfigError(
-            f"The record of run '{summary.run}' does not say how it began, so it cannot be repeated.",
+            f"The record of run '{run}' does not say how it began, so it cannot be repeated.",
             code="recording-invalid",
-            hint=f"See what is wrong with it: prowess runs verify {summary.run}",
+            hint=f"See what is wrong with it: prowess runs verify {run}",
         )
-    return RecordedRun(recorded, os.path.join(place_path(*session_place(runtime), recorded.key), "root"))
+    folder = place_path(*session_place(runtime), recorded.key)
+    return RecordedRun(recorded, os.path.join(folder, "root"))
 
 
 def _is_whole(runtime: Runtime, found: FoundRun) -> bool:
@@ -82,10 +86,14 @@ def _is_whole(runtime: Runtime, found: FoundRun) -> bool:
     shows that nothing before it was changed."""
     if found.record is not None and found.summary is not None:
         return check_session(found.record).valid
-    own = os.path.realpath(runs_folder(runtime.places))
-    if found.folder is None or os.path.dirname(os.path.realpath(found.folder)) != own:
+    if found.folder is None:
         return False
-    return check_copy(load_lines(found.folder) or (), load_summary(found.folder)).valid
+    copies = os.path.realpath(runs_folder(runtime.places))
+    folder = os.path.realpath(found.folder)
+    if os.path.dirname(folder) != copies:
+        return False
+    lines = load_lines(found.folder) or ()
+    return check_copy(lines, load_summary(found.folder)).valid
 
 
 def choose_settings(
@@ -102,25 +110,33 @@ def choose_settings(
     """
     then_roots = () if roots else recorded.given("--root")
     then_executor = () if executor else recorded.given("--executor")[-1:]
-    words = [word for root in then_roots for word in ("--root", root)]
-    words += [word for name in then_executor for word in ("--executor", name)]
+    words: list[str] = []
+    for root in then_roots:
+        words += ["--root", root]
+    for name in then_executor:
+        words += ["--executor", name]
     said = shlex.join(words)
+    missing = [root for root in then_roots if not _is_there(cwd, root)]
     notes: list[str] = []
     if words and not recorded.is_own:
-        notes = [f"The run was given {said}, which is not taken from a record that is not trusted."]
-    elif missing := [root for root in then_roots if not _is_there(cwd, root)]:
-        notes = [f"The run was given {said}, and '{missing[0]}' is not there now."]
+        notes.append(f"The run was given {said}, which is not taken from a record that is not trusted.")
+    elif missing:
+        notes.append(f"The run was given {said}, and '{missing[0]}' is not there now.")
     elif words:
-        notes = [f"As in the recorded run: {said}"]
-        roots, executor = then_roots or roots, next(iter(then_executor), executor)
-    nothing_kept = {"store": "memory:", "artifacts": "memory:"}
-    flags = {**nothing_kept, "workspace.executor": executor}
-    instructions = instructions or "".join(recorded.given("--instructions")[-1:])
+        notes.append(f"As in the recorded run: {said}")
+        roots = then_roots or roots
+        executor = then_executor[0] if then_executor else executor
+    flags = {"store": "memory:", "artifacts": "memory:", "workspace.executor": executor}  # nothing is kept
+    if not instructions:
+        instructions = "".join(recorded.given("--instructions")[-1:])
     return ReplaySettings(roots, flags, instructions, notes)
 
 
 def _is_there(cwd: str, root: str) -> bool:
-    return "://" in root or os.path.isdir(os.path.join(cwd, os.path.expanduser(root)))
+    if "://" in root:
+        return True
+    path = os.path.join(cwd, os.path.expanduser(root))
+    return os.path.isdir(path)
 
 
 async def replay_run(runtime: Runtime, run: RecordedRun, settings: ReplaySettings, approver: Approver) -> Replayed:
@@ -131,9 +147,8 @@ async def replay_run(runtime: Runtime, run: RecordedRun, settings: ReplaySetting
     replaying = _Replaying(runtime, run, settings, approver)
     events = await replaying.go()
     recorded = run.recorded
-    difference = first_difference(
-        recorded.to_compare, settled(events), ignore=("model",), reordered=bool(recorded.before)
-    )
+    reordered = bool(recorded.before)
+    difference = first_difference(recorded.to_compare, events, ignore=("model",), reordered=reordered)
     return Replayed(events, difference, replaying.error, replaying.notes)
 
 
@@ -141,30 +156,37 @@ class _Replaying:
     """Replay of one recorded run, while it goes on."""
 
     def __init__(self, runtime: Runtime, run: RecordedRun, settings: ReplaySettings, approver: Approver) -> None:
-        self._runtime, self._instructions, self._approver = runtime, settings.instructions, approver
-        self._recorded, self._workspace = run
+        self._runtime = runtime
+        self._instructions = settings.instructions
+        self._approver = approver
+        self._recorded = run.recorded
+        self._workspace = run.workspace
         self._log = LogUntil()
         self._key = SessionKey(session=new_session())
         self.error: ProwessError | None = None
-        self.notes: list[str] = [*run.recorded.notes(), *settings.notes]
+        self.notes = [*run.recorded.notes(), *settings.notes]
 
     async def go(self) -> list[Envelope]:
-        await put_back(self._log, self._key, self._recorded.before)
-        before = (await self._log.head(self._key)).seq
-        if self._recorded.was_cut_off:
-            self._log.stop_after(self._recorded.to_compare)
+        """Repeats the run, and returns its events."""
+        recorded = self._recorded
+        log = self._log
+        await put_back(log, self._key, recorded.before)
+        before = await log.head(self._key)
+        if recorded.was_cut_off:
+            log.stop_after(recorded.to_compare)
         try:
-            if self._recorded.by_caller:
+            if recorded.by_caller:
                 await self._calls()
-            elif self._recorded.started is not None:
-                await self._session(self._recorded.started)
+            elif recorded.started is not None:
+                await self._session(recorded.started)
         except ProwessError as error:
-            self.error = None if self._log.is_full else error
+            if not log.is_full:
+                self.error = error
         finally:
             remove_place(*session_place(self._runtime), self._key)
-        events = [envelope async for envelope in self._log.read(self._key, after_seq=before)]
-        if self._log.is_full:
-            events = [each for each in events if each.seq in self._log.counted]
+        events = [envelope async for envelope in log.read(self._key, after_seq=before.seq)]
+        if log.is_full:
+            events = [each for each in events if each.seq in log.counted]
         if self.error is not None and not events:
             raise self.error  # the run did not even begin
         return events
@@ -172,24 +194,25 @@ class _Replaying:
     async def _session(self, started: RunStarted) -> None:
         recorded = self._recorded
         model = ReplayModel(recorded.events, name=f"replay:{recorded.run}")
-        async with AsyncExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="prowess-replay-"))
+        skills = self._skills(started.request)
+        options = {
+            **self._options(),
+            "model": model,
+            "limits": _limits(started.limits),
+            "load_mode": started.load_mode,
+            "placement": started.placement,
+            "instructions": self._instructions,
+        }
+        with tempfile.TemporaryDirectory(prefix="prowess-replay-") as folder:
             files = self._files(recorded.attached(), folder)
-            session = await stack.enter_async_context(
-                self._runtime.open_session(
-                    **self._options(),
-                    model=model,
-                    limits=_limits(started.limits),
-                    load_mode=started.load_mode,
-                    placement=started.placement,
-                    instructions=self._instructions,
-                )
-            )
-            skills = self._skills(started.request)
-            await session.run(started.request, skills=skills, files=files, resume=started.resumes is not None)
-        if model.unused:
+            async with self._runtime.open_session(**options) as session:
+                is_resumed = started.resumes is not None
+                await session.run(started.request, skills=skills, files=files, resume=is_resumed)
+        left = model.unused
+        if left:
+            replies = "1 more reply" if left == 1 else f"{left} more replies"
             raise ModelError(
-                f"The model had {model.unused} more {'reply' if model.unused == 1 else 'replies'} in the recorded run.",
+                f"The model had {replies} in the recorded run.",
                 code="replay-unused",
                 hint="The run ended earlier than the recorded one.",
             )
@@ -203,8 +226,10 @@ class _Replaying:
                     await kit.act(call)
 
     def _files(self, names: Sequence[str], folder: str) -> list[tuple[str, str | None]]:
+        """Copies the files of the recorded workspace that are still there, and notes the others."""
         files, missing = copy_files(names, self._workspace, folder)
-        self.notes += [f"{name} is not there any more, so the run is repeated without it." for name in missing]
+        for name in missing:
+            self.notes.append(f"{name} is not there any more, so the run is repeated without it.")
         return files
 
     def _options(self) -> dict[str, Any]:
@@ -220,24 +245,36 @@ class _Replaying:
 
     async def _approve(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
         """Answers as recorded. Asks again about a call without isolation, or one approved then without a question."""
-        isolated = asked_isolated(decision) is not False
-        if isolated and call.id not in self._recorded.unasked:
+        is_isolated = asked_isolated(decision) is not False
+        if is_isolated and call.id not in self._recorded.unasked:
             return await self._recorded.approve(call, decision)
         answer = await self._approver(call, decision)
-        why = "was approved for the recorded run alone" if isolated else "would run without isolation"
+        if answer is not None:
+            return answer
+        why = "was approved for the recorded run alone" if is_isolated else "would run without isolation"
         note = f"{call.tool} {why}, and nobody is here to approve it. Add --yes {call.tool}."
-        if answer is None and note not in self.notes:
+        if note not in self.notes:
             self.notes.append(note)
-        return answer
+        return None
 
     def _skills(self, request: str) -> list[SkillRequest]:
         """Returns the skills requested before the model was asked, without those that the text names anyway."""
-        named = {each.ref for each in find_requested_skills(request, self._runtime.catalog)[0]}
-        return [each for each in self._recorded.requested_skills() if each.trigger != "user" or each.ref not in named]
+        in_text, _ = find_requested_skills(request, self._runtime.catalog)
+        named = {each.ref for each in in_text}
+        found: list[SkillRequest] = []
+        for each in self._recorded.requested_skills():
+            if each.trigger != "user" or each.ref not in named:
+                found.append(each)
+        return found
 
 
 def _limits(recorded: dict[str, float]) -> Limits:
     """Returns the limits of the run. A limit that is not recorded was not set."""
-    given: dict[str, Any] = {name: recorded.get(name) for name in Limits.__slots__}
-    whole = {name: int(value) for name, value in given.items() if value is not None and name not in ("seconds", "cost")}
-    return replace(Limits(**{**given, **whole}), cost=None)  # the replies have their cost; a replay has no prices
+    given: dict[str, Any] = {}
+    for name in Limits.__slots__:
+        value = recorded.get(name)
+        if value is not None and name not in ("seconds", "cost"):
+            value = int(value)
+        given[name] = value
+    given["cost"] = None  # the replies have their cost; a replay has no prices
+    return Limits(**given)
