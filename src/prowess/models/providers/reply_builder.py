@@ -1,14 +1,14 @@
 """Builds a reply while it arrives: pieces in, `ModelReplied` out.
 
 A reply is complete only when the provider gave a finish reason. Providers send almost any type in any field, so values
-are read with `text_of`, `table_of`, `list_of` and `number_of`: a value of another type counts as absent.
+are read with `text_in`, `table_in`, `tables_in` and `number_in`: a value of another type counts as absent.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prowess.core.events import CallDelta, Finish, ModelReplied, TextDelta
@@ -19,6 +19,8 @@ OnDelta = Callable[[TextDelta | CallDelta], None]
 
 
 class Draft:
+    """Reply that is not complete yet."""
+
     def __init__(self, on_delta: OnDelta | None, names: Mapping[str, str], taken: Collection[str]) -> None:
         self._tell = on_delta or (lambda _: None)
         self._names = names  # tool name on the wire -> our name
@@ -48,11 +50,10 @@ class Draft:
 
     def add_call(self, key: Hashable, *, id: str = "", name: str = "", args: str = "") -> None:
         """Adds a piece of the call that has this key in the stream. Some servers repeat id and name in every piece."""
-        at = self._by_key.get(key)
-        if at is None and self._calls and not (id or name):  # no index: continues the last call
-            at = len(self._calls) - 1
-        if at is None or (id and name and self._calls[at].id not in ("", id)):  # same key, other id: a new call
-            at = self._by_key[key] = len(self._calls)
+        at = self._find_call(key, id, name)
+        if at is None:
+            at = len(self._calls)
+            self._by_key[key] = at
             self._calls.append(_Call())
         call = self._calls[at]
         call.id = call.id or id
@@ -63,38 +64,61 @@ class Draft:
             call.args.append(args)
             self._tell(CallDelta(index=at, args=args))
 
+    def _find_call(self, key: Hashable, id: str, name: str) -> int | None:
+        """Returns the position of the call that a piece continues, or None for a new call."""
+        at = self._by_key.get(key)
+        if at is None:
+            is_rest = bool(self._calls) and not id and not name
+            return len(self._calls) - 1 if is_rest else None
+        known = self._calls[at].id
+        if known and id and name and id != known:
+            return None
+        return at
+
     def set_args(self, key: Hashable, args: str) -> None:
         """Sets the whole arguments, for a provider that sends them again, or only, at the end."""
         at = self._by_key.get(key)
-        if at is not None and args and "".join(self._calls[at].args) != args:
-            if not self._calls[at].args:
-                self._tell(CallDelta(index=at, args=args))
-            self._calls[at].args = [args]
+        if at is None or not args:
+            return
+        call = self._calls[at]
+        if not call.args:
+            self._tell(CallDelta(index=at, args=args))
+        call.args = [args]
 
     def reply(self) -> ModelReplied:
         """Returns the finished reply. `finish` must be known."""
-        assert self.finish is not None
-        taken = set(self._taken)
-        calls = []
-        for call in self._calls:
-            id = call.id if call.id and call.id not in taken else f"call_{uuid.uuid4().hex[:24]}"
-            taken.add(id)
-            calls.append(ToolCall(id=id, tool=call.name, args=parse_args("".join(call.args))))
-        finish = "calls" if calls and self.finish == "stop" else self.finish
+        finish = self.finish
+        assert finish is not None
+        if finish in ("stop", "calls"):  # servers mix them up
+            finish = "calls" if self._calls else "stop"
         return ModelReplied(
             text=self.text,
-            calls=tuple(calls),
+            calls=tuple(self._finished_calls()),
             usage=self.usage,
-            finish="stop" if finish == "calls" and not calls else finish,
+            finish=finish,
             request_id=self.request_id,
             model=self.model,
         )
 
+    def _finished_calls(self) -> Iterator[ToolCall]:
+        taken = set(self._taken)
+        for call in self._calls:
+            id = call.id
+            if not id or id in taken:
+                unique = uuid.uuid4().hex
+                id = f"call_{unique[:24]}"
+            taken.add(id)
+            args = parse_args("".join(call.args))
+            yield ToolCall(id=id, tool=call.name, args=args)
+
 
 def begin_draft(messages: Sequence[Message], tools: Sequence[ToolSpec], on_delta: OnDelta | None) -> Draft:
     """Starts the draft of the reply to this request."""
-    taken = {call.id for message in messages for call in message.calls}
-    return Draft(on_delta, {wire_name(tool.name): tool.name for tool in tools}, taken)
+    taken: set[str] = set()
+    for message in messages:
+        taken.update(call.id for call in message.calls)
+    names = {wire_name(tool.name): tool.name for tool in tools}
+    return Draft(on_delta, names, taken)
 
 
 class _Call:
@@ -119,17 +143,26 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-def text_of(value: Any) -> str:
+def text_in(table: Mapping[str, Any], name: str) -> str:
+    value = table.get(name)
     return value if isinstance(value, str) else ""
 
 
-def table_of(value: Any) -> dict[str, Any]:
+def table_in(table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = table.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def list_of(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def tables_in(table: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Returns the items of a list. An item of another type becomes an empty table, so positions stay."""
+    value = table.get(name)
+    if not isinstance(value, list):
+        return []
+    return [item if isinstance(item, dict) else {} for item in value]
 
 
-def number_of(value: Any) -> int:
-    return int(value) if isinstance(value, (int, float)) and 0 < value < 2**53 else 0
+def number_in(table: Mapping[str, Any], name: str) -> int:
+    value = table.get(name)
+    if not isinstance(value, (int, float)):
+        return 0
+    return int(value) if 0 < value < 2**53 else 0
