@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prowess._internal.plugins import installed
 from prowess.core.events import Envelope
@@ -51,19 +51,18 @@ def resolve_model(
     recordings: Recordings | None = None,
 ) -> Model:
     """Makes the model. Relative paths start from `base`; `recordings` returns the events of a run by its id."""
-    written = (spec or "").strip() or "offline"
-    kind, _, name = written.partition(":")
+    written, kind, name = _split(spec)
     given = dict(params or {})
     provider = PROVIDERS.get(kind)
     if provider is None:
         return _installed(written, kind, name, environ, given)
     if kind in _SCRIPTED and not name:
         return _scripted(kind, given, base)
-    if bool(name) != bool(provider.after):
-        _check_name(written, kind, provider)
+    _check_name(written, name, provider)
     make = _import(provider.place)
     if kind in _KEYS:
-        return make(name, params=given, **_account(kind, environ, given))
+        account = _account(kind, environ, given)
+        return make(name, params=given, **account)
     if kind in _SCRIPTED:
         return make(_path(base, name), name=written)
     if kind == "replay":
@@ -73,13 +72,19 @@ def resolve_model(
 
 def check_spec(spec: str | None) -> None:
     """Refuses an unknown provider, and a name too many or too few, without making a model."""
-    written = (spec or "").strip() or "offline"
-    kind, _, name = written.partition(":")
+    written, kind, name = _split(spec)
     provider = PROVIDERS.get(kind)
     if provider is None:
         _find_installed(written, kind)
-    elif bool(name) != bool(provider.after) and not (kind in _SCRIPTED and not name):
-        _check_name(written, kind, provider)
+    elif name or kind not in _SCRIPTED:
+        _check_name(written, name, provider)
+
+
+def _split(spec: str | None) -> tuple[str, str, str]:
+    """Returns the whole name, the provider, and the part after the colon."""
+    written = (spec or "").strip() or "offline"
+    kind, _, name = written.partition(":")
+    return written, kind, name
 
 
 # --- providers that need a key ---------------------------------------------------------------------------------------
@@ -90,20 +95,18 @@ _KEYS = {"openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"), "anthropic": ("ANTHROP
 def _account(kind: str, environ: Mapping[str, str], params: dict[str, Any]) -> dict[str, Any]:
     """Returns key and address. A custom address needs no key, because local servers have none."""
     key_name, base_name = _KEYS[kind]
-    base_url = params.pop("base_url", None) or environ.get(base_name) or None
+    given = params.pop("base_url", None)
+    base_url = given or environ.get(base_name) or None
     if not isinstance(base_url, str | None):
-        raise ConfigError(
-            f"model.params.base_url must be a text, not {base_url!r}."[:300],
-            code="model-address-invalid",
-            hint="Write it as in http://localhost:8080/v1",
-        )
-    key = (environ.get(key_name) or "").strip() or None
+        message = f"model.params.base_url must be a text, not {base_url!r}."
+        hint = "Write it as in http://localhost:8080/v1"
+        raise ConfigError(message[:300], code="model-address-invalid", hint=hint)
+    key = environ.get(key_name, "").strip() or None
     if key is None and base_url is None:  # checked before the provider's library is imported
-        raise ModelAuth(
-            f"There is no key for {kind}: {key_name} is not set.",
-            code="model-no-key",
-            hint=f"Set {key_name}, or {base_name} for a server of your own. Without a language model: --model offline",
-        )
+        message = f"There is no key for {kind}: {key_name} is not set."
+        own = f"Set {key_name}, or {base_name} for a server of your own."
+        hint = f"{own} Without a language model: --model offline"
+        raise ModelAuth(message, code="model-no-key", hint=hint)
     return {"api_key": key, "base_url": base_url}
 
 
@@ -114,30 +117,39 @@ _SCRIPTED = ("scripted", "mock")
 
 def _scripted(kind: str, params: Mapping[str, Any], base: str) -> Model:
     """Makes `{"provider": "mock", "params": {"script": [replies]}}`, or one with `"file": "replies.yaml"`."""
-    given = {name: params[name] for name in ("script", "file") if params.get(name) is not None}
-    if len(given) != 1:
-        what = "does not say which script" if not given else "has a script and a file"
-        raise ConfigError(
-            f"The model '{kind}' {what}.",
-            code="model-incomplete",
-            hint=f"Write {PROVIDERS[kind].example}, or set one of model.params.script (a list of replies) and "
-            "model.params.file.",
-        )
-    script, file = given.get("script"), given.get("file", "")
-    if not isinstance(script, list | None) or not isinstance(file, str):
-        wanted = "script must be a list of replies" if given.keys() == {"script"} else "file must be a path"
-        raise ConfigError(
-            f"model.params.{wanted}, not {(script or file)!r}."[:300],
-            code="script-invalid",
-            hint='Such as "script": [{"text": "Done."}], or "file": "replies.yaml".',
-        )
-    if script is not None:
-        return _import("prowess.models.scripted:ScriptedModel")(script, name=kind)
-    return _import("prowess.models.scripted:load_script")(_path(base, file), name=f"{kind}:{file}")
+    script = params.get("script")
+    file = params.get("file")
+    if script is None and file is None:
+        raise _incomplete(kind, "does not say which script")
+    if script is not None and file is not None:
+        raise _incomplete(kind, "has a script and a file")
+    if file is None:
+        if not isinstance(script, list):
+            raise _no_script("script must be a list of replies", script)
+        make = _import("prowess.models.scripted:ScriptedModel")
+        return make(script, name=kind)
+    if not isinstance(file, str):
+        raise _no_script("file must be a path", file)
+    load = _import("prowess.models.scripted:load_script")
+    return load(_path(base, file), name=f"{kind}:{file}")
+
+
+def _incomplete(kind: str, what: str) -> ConfigError:
+    example = PROVIDERS[kind].example
+    settings = "model.params.script (a list of replies) and model.params.file"
+    hint = f"Write {example}, or set one of {settings}."
+    return ConfigError(f"The model '{kind}' {what}.", code="model-incomplete", hint=hint)
+
+
+def _no_script(wanted: str, value: object) -> ConfigError:
+    message = f"model.params.{wanted}, not {value!r}."
+    hint = 'Such as "script": [{"text": "Done."}], or "file": "replies.yaml".'
+    return ConfigError(message[:300], code="script-invalid", hint=hint)
 
 
 def _path(base: str, name: str) -> str:
-    return os.path.join(base, os.path.expanduser(name))
+    expanded = os.path.expanduser(name)
+    return os.path.join(base, expanded)
 
 
 # --- recordings ------------------------------------------------------------------------------------------------------
@@ -148,13 +160,12 @@ def _recorded(make: Callable[..., Model], written: str, name: str, base: str, re
     if os.path.exists(path) or name.endswith(".jsonl") or recordings is None:
         return make(path, name=written)
     events = recordings(name)
-    model = _import("prowess.models.replay:ReplayModel")(events, name=written)
+    replay = _import("prowess.models.replay:ReplayModel")
+    model = replay(events, name=written)
     if not model.unused:
-        raise ConfigError(
-            f"The run '{name[:80]}' has no replies of a model to replay.",
-            code="recording-invalid",
-            hint="Name a run that asked a model, or the path of its events.jsonl.",
-        )
+        message = f"The run '{name[:80]}' has no replies of a model to replay."
+        hint = "Name a run that asked a model, or the path of its events.jsonl."
+        raise ConfigError(message, code="recording-invalid", hint=hint)
     return model
 
 
@@ -164,7 +175,8 @@ def _recorded(make: Callable[..., Model], written: str, name: str, base: str, re
 def _find_installed(written: str, kind: str) -> EntryPoint:
     found = installed(GROUP)
     if kind not in found:
-        _check_known(written, kind, [*PROVIDERS, *sorted(found)])
+        known = [*PROVIDERS, *sorted(found)]
+        raise _unknown(written, kind, known)
     return found[kind]
 
 
@@ -173,31 +185,28 @@ def _installed(written: str, kind: str, name: str, environ: Mapping[str, str], p
     try:
         make = entry.load()
     except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"The model '{kind}' is offered by {entry.value}, which cannot be imported: {error}.",
-            code="model-plugin",
-            hint="Reinstall or remove the package that offers it.",
-        ) from error
+        message = f"The model '{kind}' is offered by {entry.value}, which cannot be imported: {error}."
+        hint = "Reinstall or remove the package that offers it."
+        raise ConfigError(message, code="model-plugin", hint=hint) from error
     return make(name, environ=environ, params=params)
 
 
 def _import(place: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
+    module_name, _, name = place.partition(":")
+    module = import_module(module_name)
+    return getattr(module, name)
 
 
-def _check_name(written: str, kind: str, provider: _Provider) -> NoReturn:
-    if not provider.after:
-        raise ConfigError(
-            f"The model '{written[:80]}' is not valid: {kind} takes no name.",
-            code="model-unknown",
-            hint=f"Write: --model {kind}",
-        )
-    raise ConfigError(
-        f"The model '{written[:80]}' is not complete: write {kind}:{provider.after}.",
-        code="model-incomplete",
-        hint=f"Such as --model {provider.example}",
-    )
+def _check_name(written: str, name: str, provider: _Provider) -> None:
+    """Refuses a name where the provider takes none, and no name where it needs one."""
+    shown = written[:80]
+    kind, _, _ = written.partition(":")
+    if name and not provider.after:
+        message = f"The model '{shown}' is not valid: {kind} takes no name."
+        raise ConfigError(message, code="model-unknown", hint=f"Write: --model {kind}")
+    if provider.after and not name:
+        message = f"The model '{shown}' is not complete: write {kind}:{provider.after}."
+        raise ConfigError(message, code="model-incomplete", hint=f"Such as --model {provider.example}")
 
 
 _FAMILIES = {
@@ -210,15 +219,27 @@ _FAMILIES = {
 }
 
 
-def _check_known(written: str, kind: str, known: Sequence[str]) -> NoReturn:
-    near = difflib.get_close_matches(kind[:64].lower(), known, n=1)
-    family = _FAMILIES.get(re.split(r"[-.:\d]", kind.lower(), maxsplit=1)[0]) or _FAMILIES.get(kind.lower()[:2])
-    meant = f"{family}:{written[:80]}" if family and not near else near[0] if near else ""
-    forms = ", ".join(
-        f"{name}:{PROVIDERS[name].after}" if name in PROVIDERS and PROVIDERS[name].after else name for name in known
-    )
-    raise ConfigError(
-        f"There is no model '{written[:80]}'.",
-        code="model-unknown",
-        hint=(f"Did you mean {meant}? " if meant else "") + f"There are: {forms}.",
-    )
+def _unknown(written: str, kind: str, known: Sequence[str]) -> ConfigError:
+    forms = ", ".join(map(_form, known))
+    hint = f"There are: {forms}."
+    meant = _find_meant(written, kind, known)
+    if meant:
+        hint = f"Did you mean {meant}? {hint}"
+    return ConfigError(f"There is no model '{written[:80]}'.", code="model-unknown", hint=hint)
+
+
+def _find_meant(written: str, kind: str, known: Sequence[str]) -> str | None:
+    """Returns a provider with a similar name, or the one that has a model of this name."""
+    lowered = kind.lower()
+    for near in difflib.get_close_matches(lowered[:64], known, n=1):
+        return near
+    start = re.split(r"[-.:\d]", lowered, maxsplit=1)[0]
+    family = _FAMILIES.get(start) or _FAMILIES.get(lowered[:2])
+    return f"{family}:{written[:80]}" if family else None
+
+
+def _form(name: str) -> str:
+    provider = PROVIDERS.get(name)
+    if provider is None or not provider.after:
+        return name
+    return f"{name}:{provider.after}"
