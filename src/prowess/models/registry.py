@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from prowess._internal.json_values import JsonObject
 from prowess._internal.plugins import installed
 from prowess.core.events import Envelope
 from prowess.core.ports import Model
@@ -92,7 +93,7 @@ def _split(spec: str | None) -> tuple[str, str, str]:
 _KEYS = {"openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"), "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")}
 
 
-def _account(kind: str, environ: Mapping[str, str], params: dict[str, Any]) -> dict[str, Any]:
+def _account(kind: str, environ: Mapping[str, str], params: JsonObject) -> JsonObject:
     """Returns key and address. A custom address needs no key, because local servers have none."""
     key_name, base_name = _KEYS[kind]
     given = params.pop("base_url", None)
@@ -180,7 +181,7 @@ def _find_installed(written: str, kind: str) -> EntryPoint:
     return found[kind]
 
 
-def _installed(written: str, kind: str, name: str, environ: Mapping[str, str], params: dict[str, Any]) -> Model:
+def _installed(written: str, kind: str, name: str, environ: Mapping[str, str], params: JsonObject) -> Model:
     entry = _find_installed(written, kind)
     try:
         make = entry.load()

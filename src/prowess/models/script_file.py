@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from prowess._internal.json_values import JsonObject
 from prowess._internal.yaml_lines import LinedValue, UnreadableText, read_lined
 from prowess.errors import ConfigError
 from prowess.models.actions.schema import parse_document
@@ -14,7 +15,7 @@ from prowess.models.actions.schema import parse_document
 LIMIT_BYTES = 4 << 20
 
 
-def read_script(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+def read_script(path: str | os.PathLike[str]) -> list[JsonObject]:
     """Reads and checks the replies of a file."""
     file = os.fspath(path)
     found = _read(file)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from typing import Any, NamedTuple
 
+from prowess._internal.json_values import JsonObject
 from prowess.core.events import Finish
 from prowess.core.values import Source, ToolCall
 from prowess.models.actions.schema import (
@@ -45,7 +46,7 @@ def translate(document: ActionDocument, ids: Iterator[str]) -> Translated:
     return Translated("", tuple(calls), "calls")
 
 
-def _plan_calls(document: ActionDocument) -> Iterator[tuple[str, dict[str, Any]]]:
+def _plan_calls(document: ActionDocument) -> Iterator[tuple[str, JsonObject]]:
     if document.plan is not None:
         yield PLANNING, {"plan": document.plan}
     update = document.plan_update
@@ -59,7 +60,7 @@ def _is_plan(update: Mapping[str, Any]) -> bool:
     return "goal" in update or "steps" in update
 
 
-def _action_calls(document: ActionDocument) -> Iterator[tuple[str, dict[str, Any]]]:
+def _action_calls(document: ActionDocument) -> Iterator[tuple[str, JsonObject]]:
     match document.action:
         case SelectSkills(skills=skills, reason=reason):
             for ref in dict.fromkeys(skill.ref for skill in skills):
@@ -74,7 +75,7 @@ def _action_calls(document: ActionDocument) -> Iterator[tuple[str, dict[str, Any
             pass
 
 
-def _said(**args: str | None) -> dict[str, Any]:
+def _said(**args: str | None) -> JsonObject:
     return {name: value for name, value in args.items() if value}
 
 
@@ -107,8 +108,8 @@ def name_action(call: ToolCall) -> str:
     return call.tool if kind == "call_tool" else kind
 
 
-def _split_plan(calls: Sequence[ToolCall]) -> tuple[dict[str, Any], list[ToolCall]]:
-    plan: dict[str, Any] = {}
+def _split_plan(calls: Sequence[ToolCall]) -> tuple[JsonObject, list[ToolCall]]:
+    plan: JsonObject = {}
     rest = list(calls)
     for argument, field in (("plan", "plan"), ("patch", "plan_update")):
         value = _find_plan(rest[0], argument) if rest else None
@@ -118,7 +119,7 @@ def _split_plan(calls: Sequence[ToolCall]) -> tuple[dict[str, Any], list[ToolCal
     return plan, rest
 
 
-def _find_plan(call: ToolCall, argument: str) -> dict[str, Any] | None:
+def _find_plan(call: ToolCall, argument: str) -> JsonObject | None:
     """Returns the only argument of a call, if the document has a field for it."""
     if call.tool != PLANNING or len(call.args) != 1:
         return None
@@ -135,7 +136,7 @@ def _kin(call: ToolCall) -> object:
     return id(call)
 
 
-def _action_of(calls: Sequence[ToolCall]) -> dict[str, Any]:
+def _action_of(calls: Sequence[ToolCall]) -> JsonObject:
     """Returns the action of one call, or of several that select skills."""
     call = calls[0]
     args = call.args

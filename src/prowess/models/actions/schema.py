@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from prowess._internal.json_values import JsonObject
 from prowess.core.values import Source
 
 
@@ -99,7 +100,7 @@ class RunScript(_Read):
 class CallTool(_Read):
     type: Literal["call_tool"] = "call_tool"
     tool: str = Field(min_length=1)
-    args: dict[str, Any] = {}
+    args: JsonObject = {}
 
 
 class FinalAnswer(_Read):
@@ -114,8 +115,8 @@ _KINDS = ", ".join(ACTIONS)
 
 class ActionDocument(NamedTuple):
     action: Action
-    plan: dict[str, Any] | None = None
-    plan_update: dict[str, Any] | None = None
+    plan: JsonObject | None = None
+    plan_update: JsonObject | None = None
 
 
 def is_document(data: Any) -> bool:
@@ -142,7 +143,7 @@ def parse_document(data: Any, tools: Collection[str] = ()) -> ActionDocument:
     return ActionDocument(_parse_action(data["action"], tools), plan, update)
 
 
-def _parse_plan(data: Mapping[str, Any], field: str) -> dict[str, Any] | None:
+def _parse_plan(data: Mapping[str, Any], field: str) -> JsonObject | None:
     value = data.get(field)
     if value is None:
         return None
@@ -203,7 +204,7 @@ def callable_tools(tools: Collection[str]) -> list[str]:
     return [name for name in tools if name not in NOT_TOOLS]
 
 
-def render_schema(tools: Collection[str], answer: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def render_schema(tools: Collection[str], answer: Mapping[str, Any] | None = None) -> JsonObject:
     """Renders the schema for constrained output. `answer` is the schema of the answer itself, if there is one."""
     content = dict(answer or _STRING)
     defs = dict(content.pop("$defs", {}))  # references start at the root, so the definitions move there
@@ -211,25 +212,25 @@ def render_schema(tools: Collection[str], answer: Mapping[str, Any] | None = Non
     shapes = dict(_SHAPES)
     shapes["call_tool"] = {"tool": named_tool, "args": _ANY}
     shapes["final_answer"] = {"content": content}
-    actions: list[dict[str, Any]] = []
+    actions: list[JsonObject] = []
     for kind in offered_actions(tools):
         action = _object({"type": {"const": kind}, **shapes[kind]}, "section_hint")
         actions.append(action)
         if kind in NEEDS:
             defs["skill"] = _SKILL
-    fields: dict[str, Any] = {"action": {"anyOf": actions}}
+    fields: JsonObject = {"action": {"anyOf": actions}}
     if PLANNING in tools:
         fields = {"plan": _PLAN, "plan_update": _ANY, **fields}
     schema = _object(fields, "plan", "plan_update")
     return {**schema, "$defs": defs} if defs else schema
 
 
-def _object(fields: Mapping[str, Any], *optional: str) -> dict[str, Any]:
+def _object(fields: Mapping[str, Any], *optional: str) -> JsonObject:
     required = [name for name in fields if name not in optional]
     return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
 
 
-def _list(items: Mapping[str, Any]) -> dict[str, Any]:
+def _list(items: Mapping[str, Any]) -> JsonObject:
     return {"type": "array", "items": items}
 
 
@@ -237,7 +238,7 @@ _ANY = {"type": "object"}
 _STRING = {"type": "string"}
 _REF = {"$ref": "#/$defs/skill"}
 _SKILL = _object({"name": _STRING, "source": {"enum": list(typing.get_args(Source))}}, "source")
-_SHAPES: dict[str, dict[str, Any]] = {
+_SHAPES: dict[str, JsonObject] = {
     "select_skills": {"skills": _list(_REF), "reason": _STRING},
     "load_resource": {"skill": _REF, "relative_path": _STRING, "section_hint": _STRING},
     "run_script": {"skill": _REF, "relative_path": _STRING, "args": _list(_STRING)},

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from prowess._internal.json_values import JsonObject
 from prowess.core.events import Finish, ModelReplied
 from prowess.core.values import Message, Part, ToolSpec, Usage
 from prowess.models.model_info import find_window
@@ -50,12 +51,12 @@ _FINISH: dict[str, Finish] = {
 _THOUGHTS = ("thinking", "redacted_thinking")
 
 # Finds the blocks of an earlier reply by the id of its first call. Blocks with thoughts must go back unchanged.
-FindBlocks = Callable[[str], Sequence[dict[str, Any]] | None]
+FindBlocks = Callable[[str], Sequence[JsonObject] | None]
 
 
-def render_request(transcript: OrderedMessages, tools: Sequence[ToolSpec], find_blocks: FindBlocks) -> dict[str, Any]:
+def render_request(transcript: OrderedMessages, tools: Sequence[ToolSpec], find_blocks: FindBlocks) -> JsonObject:
     messages = _messages(transcript, find_blocks)
-    body: dict[str, Any] = {"messages": messages}
+    body: JsonObject = {"messages": messages}
     if transcript.system:
         body["system"] = [_text(text) for text in transcript.system]
         _mark(body["system"])
@@ -68,19 +69,19 @@ def render_request(transcript: OrderedMessages, tools: Sequence[ToolSpec], find_
     return body
 
 
-def _mark(blocks: list[dict[str, Any]]) -> None:
+def _mark(blocks: list[JsonObject]) -> None:
     last = blocks[-1]
     last["cache_control"] = {"type": "ephemeral"}
 
 
-def _function(tool: ToolSpec) -> dict[str, Any]:
+def _function(tool: ToolSpec) -> JsonObject:
     name = wire_name(tool.name)
     parameters = object_schema(tool.parameters)
     return {"name": name, "description": clean(tool.description), "input_schema": parameters}
 
 
-def _messages(transcript: OrderedMessages, find_blocks: FindBlocks) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
+def _messages(transcript: OrderedMessages, find_blocks: FindBlocks) -> list[JsonObject]:
+    messages: list[JsonObject] = []
     for turn in transcript.turns:
         match turn:
             case Assistant():
@@ -93,7 +94,7 @@ def _messages(transcript: OrderedMessages, find_blocks: FindBlocks) -> list[dict
     return messages
 
 
-def _add_user(messages: list[dict[str, Any]], content: list[dict[str, Any]]) -> None:
+def _add_user(messages: list[JsonObject], content: list[JsonObject]) -> None:
     if messages:
         last = messages[-1]
         if last["role"] == "user":
@@ -102,7 +103,7 @@ def _add_user(messages: list[dict[str, Any]], content: list[dict[str, Any]]) -> 
     messages.append({"role": "user", "content": content})
 
 
-def _assistant(turn: Assistant, find_blocks: FindBlocks) -> list[dict[str, Any]]:
+def _assistant(turn: Assistant, find_blocks: FindBlocks) -> list[JsonObject]:
     calls = [_call(call) for call in turn.calls]
     if calls:
         first = turn.calls[0].ours
@@ -118,12 +119,12 @@ def _assistant(turn: Assistant, find_blocks: FindBlocks) -> list[dict[str, Any]]
     return [said, *calls]
 
 
-def _call(call: WireCall) -> dict[str, Any]:
+def _call(call: WireCall) -> JsonObject:
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.args}
 
 
-def _user(turn: User) -> list[dict[str, Any]]:
-    content: list[dict[str, Any]] = []
+def _user(turn: User) -> list[JsonObject]:
+    content: list[JsonObject] = []
     for call, parts in turn.results:
         shown = _result(_pieces(parts))
         content.append({"type": "tool_result", "tool_use_id": call.id, "content": shown})
@@ -131,10 +132,10 @@ def _user(turn: User) -> list[dict[str, Any]]:
     return content or [_text(".")]
 
 
-def _result(pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _result(pieces: list[JsonObject]) -> list[JsonObject]:
     """Joins the texts into one; the other pieces follow."""
     texts: list[str] = []
-    others: list[dict[str, Any]] = []
+    others: list[JsonObject] = []
     for piece in pieces:
         if piece["type"] == "text":
             texts.append(piece["text"])
@@ -144,15 +145,15 @@ def _result(pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [_text(text), *others]
 
 
-def _text(text: str) -> dict[str, Any]:
+def _text(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def _pieces(parts: Sequence[Part]) -> list[dict[str, Any]]:
+def _pieces(parts: Sequence[Part]) -> list[JsonObject]:
     return [_piece(part) for part in parts if not is_blank(part)]
 
 
-def _piece(part: Part) -> dict[str, Any]:
+def _piece(part: Part) -> JsonObject:
     if part.kind == "text":
         return _text(clean(part.text or ""))
     found = find_attachment(part)
@@ -160,7 +161,7 @@ def _piece(part: Part) -> dict[str, Any]:
     return block or _text(describe_missing(part))
 
 
-def _attached(found: Attachment) -> dict[str, Any] | None:
+def _attached(found: Attachment) -> JsonObject | None:
     if found.kind == "image" and (found.url or found.mime_type in PICTURES):
         return {"type": "image", "source": _source(found)}
     if found.mime_type == PDF:
@@ -172,13 +173,13 @@ def _attached(found: Attachment) -> dict[str, Any] | None:
     return {"type": "document", "title": found.name, "source": source}
 
 
-def _source(found: Attachment) -> dict[str, Any]:
+def _source(found: Attachment) -> JsonObject:
     if found.url:
         return {"type": "url", "url": found.url}
     return {"type": "base64", "media_type": found.mime_type, "data": found.data}
 
 
-def read_event(draft: Draft, event: Mapping[str, Any]) -> None:
+def read_event(draft: Draft, event: JsonObject) -> None:
     """Reads one event of a stream, or a whole reply that was not streamed."""
     at = event.get("index")
     match text_in(event, "type"):
@@ -199,7 +200,7 @@ def read_event(draft: Draft, event: Mapping[str, Any]) -> None:
             _stop(draft, table_in(event, "delta"))
 
 
-def _read_whole(draft: Draft, message: Mapping[str, Any]) -> None:
+def _read_whole(draft: Draft, message: JsonObject) -> None:
     blocks = tables_in(message, "content")
     for at, block in enumerate(blocks):
         _start(draft, at, block)
@@ -207,14 +208,14 @@ def _read_whole(draft: Draft, message: Mapping[str, Any]) -> None:
     _stop(draft, message)
 
 
-def _read_message(draft: Draft, message: Mapping[str, Any]) -> None:
+def _read_message(draft: Draft, message: JsonObject) -> None:
     draft.model = text_in(message, "model") or draft.model
     draft.request_id = draft.request_id or text_in(message, "id") or None
     usage = table_in(message, "usage")
     draft.usage = _usage(usage, draft.usage)
 
 
-def _start(draft: Draft, at: Any, block: dict[str, Any]) -> None:
+def _start(draft: Draft, at: Any, block: JsonObject) -> None:
     draft.blocks.append({**block, "at": at})
     match block.get("type"):
         case "text":
@@ -229,7 +230,7 @@ def _start(draft: Draft, at: Any, block: dict[str, Any]) -> None:
                 draft.add_call(at, args=json.dumps(args))
 
 
-def _delta(draft: Draft, at: Any, delta: dict[str, Any]) -> None:
+def _delta(draft: Draft, at: Any, delta: JsonObject) -> None:
     match delta.get("type"):
         case "text_delta":
             text = text_in(delta, "text")
@@ -254,13 +255,13 @@ def _extend(draft: Draft, at: Any, field: str, piece: str) -> None:
             return
 
 
-def _stop(draft: Draft, told: Mapping[str, Any]) -> None:
+def _stop(draft: Draft, told: JsonObject) -> None:
     reason = text_in(told, "stop_reason")
     if reason:
         draft.finish = _FINISH.get(reason, "stop")
 
 
-def _usage(usage: dict[str, Any], before: Usage) -> Usage:
+def _usage(usage: JsonObject, before: Usage) -> Usage:
     """Reads token counts. They are cumulative and come twice, the second time perhaps without the input counts.
 
     Anthropic counts cached input beside the input; here the cached part is included in the input.
@@ -276,13 +277,13 @@ def _usage(usage: dict[str, Any], before: Usage) -> Usage:
     return Usage(input=total, cached=cached, cache_written=written, output=output, reasoning=thoughts, requests=1)
 
 
-def _count(usage: dict[str, Any], name: str, before: int) -> int:
+def _count(usage: JsonObject, name: str, before: int) -> int:
     if usage.get(name) is None:
         return before
     return number_in(usage, name)
 
 
-def blocks_to_keep(draft: Draft) -> list[dict[str, Any]] | None:
+def blocks_to_keep(draft: Draft) -> list[JsonObject] | None:
     """Returns the blocks that must be sent back unchanged: thoughts are signed, and refused when they were changed."""
     kinds = {text_in(block, "type") for block in draft.blocks}
     if not draft.has_calls or kinds.isdisjoint(_THOUGHTS):
@@ -291,7 +292,7 @@ def blocks_to_keep(draft: Draft) -> list[dict[str, Any]] | None:
     return [block for block in kept if block]
 
 
-def _kept(block: dict[str, Any]) -> dict[str, Any] | None:
+def _kept(block: JsonObject) -> JsonObject | None:
     match block.get("type"):
         case "thinking":
             return {name: text_in(block, name) for name in ("type", "thinking", "signature")}
@@ -326,7 +327,7 @@ class AnthropicModel:
         self._endpoint, self._options = open_endpoint(
             PROVIDER, self.name, api_key=api_key, base_url=base_url, params=params, timeout_s=timeout_s
         )
-        self._thoughts: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()  # by the first call of a reply
+        self._thoughts: OrderedDict[str, list[JsonObject]] = OrderedDict()  # by the first call of a reply
 
     @property
     def name(self) -> str:
@@ -377,7 +378,7 @@ class AnthropicModel:
         while len(self._thoughts) > _KEPT_REPLIES:
             self._thoughts.popitem(last=False)
 
-    def _form(self, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _form(self, schema: Mapping[str, Any] | None) -> JsonObject:
         if schema is None:
             return {}
         from anthropic import transform_schema

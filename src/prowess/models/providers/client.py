@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from prowess._internal.json_values import JsonObject
 from prowess.errors import ConfigError, MissingExtra, ModelAuth, ModelError
 from prowess.models.providers.errors import (
     Where,
@@ -37,13 +38,13 @@ _CONNECT_TIMEOUT_S = 10.0
 _MAX_WHOLE_BYTES = 64 * 1024 * 1024
 _OURS = ("model", "messages", "input", "tools", "system", "instructions", "api_key", "headers", "extra_headers")
 
-Read = Callable[[Draft, Mapping[str, Any]], None]
+Read = Callable[[Draft, JsonObject], None]
 
 
 class Options(NamedTuple):
     """Parameters that Prowess uses, and in `body` those that go to the provider."""
 
-    body: dict[str, Any]
+    body: JsonObject
     stream: bool
     context_tokens: int | None
     timeout_s: float
@@ -204,7 +205,7 @@ class Endpoint:
         if draft.finish is None:
             raise broken(self.where, "it ended without saying why")
 
-    async def _events(self, sdk: ModuleType, opened: Any, draft: Draft) -> AsyncGenerator[dict[str, Any], None]:
+    async def _events(self, sdk: ModuleType, opened: Any, draft: Draft) -> AsyncGenerator[JsonObject, None]:
         failed = failures(sdk)
         try:
             async with opened as response:
@@ -218,7 +219,7 @@ class Endpoint:
         except failed as error:
             raise explain(error, self.where) from error
 
-    async def _parsed(self, response: Any) -> AsyncGenerator[dict[str, Any], None]:
+    async def _parsed(self, response: Any) -> AsyncGenerator[JsonObject, None]:
         content_type = response.headers.get("content-type", "")
         if "json" in content_type or "html" in content_type:
             yield await self._whole(response, content_type)
@@ -239,7 +240,7 @@ class Endpoint:
             kind = content_type or "no content type"
             raise malformed(self.where, f"{kind}, {_shown(reader.head)}")
 
-    async def _whole(self, response: Any, content_type: str) -> dict[str, Any]:
+    async def _whole(self, response: Any, content_type: str) -> JsonObject:
         body = bytearray()
         async for chunk in response.iter_bytes():
             body += chunk

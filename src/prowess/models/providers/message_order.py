@@ -12,8 +12,8 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from prowess._internal.json_values import JsonObject
 from prowess.core.values import Message, Part, ToolCall
 
 NO_RESULT = "(no result)"
@@ -26,7 +26,7 @@ _WIRE_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")  # the smallest of the providers' 
 class WireCall:
     id: str  # on the wire
     name: str  # on the wire
-    args: dict[str, Any]
+    args: JsonObject
     ours: ToolCall
 
 
@@ -215,7 +215,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _plain(args: dict[str, Any]) -> dict[str, Any]:
+def _plain(args: JsonObject) -> JsonObject:
     """Converts arguments to plain JSON values without lone surrogates."""
     text = json.dumps(args, ensure_ascii=False, default=str)
     return json.loads(clean(text))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from prowess._internal.json_values import JsonObject
 from prowess.core.events import ModelReplied
 from prowess.core.values import Message, ToolSpec
 from prowess.errors import ConfigError
@@ -74,7 +75,7 @@ class OpenAIModel:
         await self._endpoint.exchange(opened, self._wire.read_event, draft)
         return draft.reply()
 
-    def _body(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _body(self, body: JsonObject) -> JsonObject:
         options = self._options
         given = dict(options.body)
         text = given.get("text")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from prowess._internal.json_values import JsonObject
 from prowess.core.events import Finish
 from prowess.core.values import Part, ToolSpec, Usage
 from prowess.models.providers.attachments import (
@@ -42,8 +43,8 @@ _FINISH: dict[str, Finish] = {
 
 def render_request(
     transcript: OrderedMessages, tools: Sequence[ToolSpec], schema: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    body: dict[str, Any] = {"messages": _messages(transcript)}
+) -> JsonObject:
+    body: JsonObject = {"messages": _messages(transcript)}
     if tools:
         body["tools"] = [{"type": "function", "function": _function(tool)} for tool in tools]
     if schema is not None:
@@ -53,14 +54,14 @@ def render_request(
     return body
 
 
-def _function(tool: ToolSpec) -> dict[str, Any]:
+def _function(tool: ToolSpec) -> JsonObject:
     name = wire_name(tool.name)
     parameters = object_schema(tool.parameters)
     return {"name": name, "description": clean(tool.description), "parameters": parameters}
 
 
-def _messages(transcript: OrderedMessages) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
+def _messages(transcript: OrderedMessages) -> list[JsonObject]:
+    messages: list[JsonObject] = []
     if transcript.system:
         system = "\n\n".join(transcript.system)
         messages.append({"role": "system", "content": system})
@@ -75,22 +76,22 @@ def _messages(transcript: OrderedMessages) -> list[dict[str, Any]]:
     return messages
 
 
-def _assistant(turn: Assistant) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": turn.text}
+def _assistant(turn: Assistant) -> JsonObject:
+    message: JsonObject = {"role": "assistant", "content": turn.text}
     if turn.calls:
         message["tool_calls"] = [_call(call) for call in turn.calls]
     return message
 
 
-def _call(call: WireCall) -> dict[str, Any]:
+def _call(call: WireCall) -> JsonObject:
     args = json.dumps(call.args, ensure_ascii=False)
     function = {"name": call.name, "arguments": args}
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _user(turn: User) -> list[dict[str, Any]]:
+def _user(turn: User) -> list[JsonObject]:
     """Renders a user turn. A result can hold only text here; its pictures and files follow in a user message."""
-    messages: list[dict[str, Any]] = []
+    messages: list[JsonObject] = []
     said: list[Part] = []
     for call, parts in turn.results:
         text = joined(parts) or "(empty)"
@@ -107,7 +108,7 @@ def _user(turn: User) -> list[dict[str, Any]]:
     return messages
 
 
-def _content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
+def _content(parts: Sequence[Part]) -> str | list[JsonObject]:
     """Returns one text when there is nothing else, because not every server takes a list."""
     content = [_piece(part) for part in parts if not is_blank(part)]
     texts = [piece["text"] for piece in content if piece["type"] == "text"]
@@ -116,7 +117,7 @@ def _content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
     return content
 
 
-def _piece(part: Part) -> dict[str, Any]:
+def _piece(part: Part) -> JsonObject:
     if part.kind == "text":
         return _text(clean(part.text or ""))
     found = find_attachment(part)
@@ -124,7 +125,7 @@ def _piece(part: Part) -> dict[str, Any]:
     return piece or _text(describe_missing(part))
 
 
-def _attached(found: Attachment) -> dict[str, Any] | None:
+def _attached(found: Attachment) -> JsonObject | None:
     if found.kind == "image" and (found.url or found.mime_type in PICTURES):
         url = found.url or found.data_url
         return {"type": "image_url", "image_url": {"url": url}}
@@ -137,11 +138,11 @@ def _attached(found: Attachment) -> dict[str, Any] | None:
     return None
 
 
-def _text(text: str) -> dict[str, Any]:
+def _text(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def read_event(draft: Draft, event: Mapping[str, Any]) -> None:
+def read_event(draft: Draft, event: JsonObject) -> None:
     """Reads one chunk of a stream, or a whole reply that was not streamed."""
     draft.model = text_in(event, "model") or draft.model
     draft.request_id = draft.request_id or text_in(event, "id") or None
@@ -152,7 +153,7 @@ def read_event(draft: Draft, event: Mapping[str, Any]) -> None:
         _read_choice(draft, choice)
 
 
-def _read_choice(draft: Draft, choice: dict[str, Any]) -> None:
+def _read_choice(draft: Draft, choice: JsonObject) -> None:
     delta = table_in(choice, "delta") or table_in(choice, "message")
     draft.add_text(_content_of(delta))
     refusal = text_in(delta, "refusal")
@@ -166,7 +167,7 @@ def _read_choice(draft: Draft, choice: dict[str, Any]) -> None:
         draft.finish = "filter" if draft.refused else _FINISH.get(reason, "stop")
 
 
-def _read_call(draft: Draft, at: int, call: dict[str, Any]) -> None:
+def _read_call(draft: Draft, at: int, call: JsonObject) -> None:
     id = text_in(call, "id")
     index = call.get("index")
     key = index if isinstance(index, int) else id or at
@@ -179,7 +180,7 @@ def _read_call(draft: Draft, at: int, call: dict[str, Any]) -> None:
     draft.add_call(key, id=id, name=name, args=args)
 
 
-def _content_of(delta: dict[str, Any]) -> str:
+def _content_of(delta: JsonObject) -> str:
     """Reads a text, or the list of pieces that Mistral's reasoning models send."""
     text = text_in(delta, "content")
     if text:
@@ -188,7 +189,7 @@ def _content_of(delta: dict[str, Any]) -> str:
     return "".join(text_in(piece, "text") for piece in pieces)
 
 
-def _usage(usage: dict[str, Any]) -> Usage:
+def _usage(usage: JsonObject) -> Usage:
     details = table_in(usage, "prompt_tokens_details")
     output_details = table_in(usage, "completion_tokens_details")
     return Usage(

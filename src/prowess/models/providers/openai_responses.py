@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from prowess._internal.json_values import JsonObject
 from prowess.core.values import Part, ToolSpec, Usage
 from prowess.models.providers.attachments import (
     OFFICE,
@@ -33,8 +34,8 @@ from prowess.models.providers.schemas import is_strict, object_schema
 
 def render_request(
     transcript: OrderedMessages, tools: Sequence[ToolSpec], schema: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    body: dict[str, Any] = {"input": _items(transcript), "store": False}
+) -> JsonObject:
+    body: JsonObject = {"input": _items(transcript), "store": False}
     if transcript.system:
         body["instructions"] = "\n\n".join(transcript.system)
     if tools:
@@ -46,7 +47,7 @@ def render_request(
     return body
 
 
-def _function(tool: ToolSpec) -> dict[str, Any]:
+def _function(tool: ToolSpec) -> JsonObject:
     """Renders a tool with `strict` off. The default is on, and then every property of a schema must be required."""
     name = wire_name(tool.name)
     description = clean(tool.description)
@@ -60,8 +61,8 @@ def _function(tool: ToolSpec) -> dict[str, Any]:
     }
 
 
-def _items(transcript: OrderedMessages) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
+def _items(transcript: OrderedMessages) -> list[JsonObject]:
+    items: list[JsonObject] = []
     for turn in transcript.turns:
         match turn:
             case LateSystemMessage():
@@ -75,14 +76,14 @@ def _items(transcript: OrderedMessages) -> list[dict[str, Any]]:
     return items
 
 
-def _call(call: WireCall) -> dict[str, Any]:
+def _call(call: WireCall) -> JsonObject:
     args = json.dumps(call.args, ensure_ascii=False)
     return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": args}
 
 
-def _user(turn: User) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
-    content: list[dict[str, Any]] = []
+def _user(turn: User) -> list[JsonObject]:
+    items: list[JsonObject] = []
+    content: list[JsonObject] = []
     for call, parts in turn.results:
         text = joined(parts) or "(empty)"
         items.append({"type": "function_call_output", "call_id": call.id, "output": text})
@@ -98,16 +99,16 @@ def _user(turn: User) -> list[dict[str, Any]]:
     return items
 
 
-def _message(role: str, content: str | list[dict[str, Any]]) -> dict[str, Any]:
+def _message(role: str, content: str | list[JsonObject]) -> JsonObject:
     """Renders a message with its type, which llama.cpp requires and OpenAI does not."""
     return {"type": "message", "role": role, "content": content}
 
 
-def _text(text: str) -> dict[str, Any]:
+def _text(text: str) -> JsonObject:
     return {"type": "input_text", "text": text}
 
 
-def _piece(part: Part) -> dict[str, Any]:
+def _piece(part: Part) -> JsonObject:
     if part.kind == "text":
         return _text(clean(part.text or ""))
     found = find_attachment(part)
@@ -115,7 +116,7 @@ def _piece(part: Part) -> dict[str, Any]:
     return piece or _text(describe_missing(part))
 
 
-def _attached(found: Attachment) -> dict[str, Any] | None:
+def _attached(found: Attachment) -> JsonObject | None:
     if found.kind == "image" and (found.url or found.mime_type in PICTURES):
         url = found.url or found.data_url
         return {"type": "input_image", "detail": "auto", "image_url": url}
@@ -129,7 +130,7 @@ def _attached(found: Attachment) -> dict[str, Any] | None:
     return None
 
 
-def read_event(draft: Draft, event: Mapping[str, Any]) -> None:
+def read_event(draft: Draft, event: JsonObject) -> None:
     """Reads one event of a stream, or a whole reply that was not streamed."""
     if event.get("object") == "response":
         _read_end(draft, event)
@@ -157,19 +158,19 @@ def read_event(draft: Draft, event: Mapping[str, Any]) -> None:
             _read_end(draft, response)
 
 
-def _read_origin(draft: Draft, response: Mapping[str, Any]) -> None:
+def _read_origin(draft: Draft, response: JsonObject) -> None:
     draft.model = text_in(response, "model") or draft.model
     draft.request_id = draft.request_id or text_in(response, "id") or None
 
 
-def _key(event: Mapping[str, Any]) -> str:
+def _key(event: JsonObject) -> str:
     """Returns the key of an item. llama.cpp sends only the item, without an index."""
     item = table_in(event, "item")
     index = event.get("output_index")
     return text_in(event, "item_id") or text_in(item, "id") or str(index)
 
 
-def _read_call(draft: Draft, key: Any, item: dict[str, Any]) -> None:
+def _read_call(draft: Draft, key: Any, item: JsonObject) -> None:
     if item.get("type") != "function_call":
         return
     id = text_in(item, "call_id") or text_in(item, "id")
@@ -179,7 +180,7 @@ def _read_call(draft: Draft, key: Any, item: dict[str, Any]) -> None:
     draft.set_args(key, args)
 
 
-def _read_end(draft: Draft, response: Mapping[str, Any]) -> None:
+def _read_end(draft: Draft, response: JsonObject) -> None:
     """Reads the last event. It repeats everything; only what did not come in pieces is taken from it."""
     had_text = bool(draft.text)
     had_calls = draft.has_calls
@@ -195,7 +196,7 @@ def _read_end(draft: Draft, response: Mapping[str, Any]) -> None:
     _read_status(draft, response)
 
 
-def _read_message(draft: Draft, item: dict[str, Any], had_text: bool) -> None:
+def _read_message(draft: Draft, item: JsonObject, had_text: bool) -> None:
     for piece in tables_in(item, "content"):
         if piece.get("type") == "refusal":
             draft.refused = True
@@ -204,7 +205,7 @@ def _read_message(draft: Draft, item: dict[str, Any], had_text: bool) -> None:
             draft.add_text(text)
 
 
-def _read_status(draft: Draft, response: Mapping[str, Any]) -> None:
+def _read_status(draft: Draft, response: JsonObject) -> None:
     match text_in(response, "status"):
         case "completed" if draft.refused:
             draft.finish = "filter"
@@ -216,7 +217,7 @@ def _read_status(draft: Draft, response: Mapping[str, Any]) -> None:
             draft.finish = "filter" if is_filtered else "length"
 
 
-def _usage(usage: dict[str, Any]) -> Usage:
+def _usage(usage: JsonObject) -> Usage:
     details = table_in(usage, "input_tokens_details")
     output_details = table_in(usage, "output_tokens_details")
     return Usage(

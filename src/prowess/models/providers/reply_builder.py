@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
+from prowess._internal.json_values import JsonObject
 from prowess.core.events import CallDelta, Finish, ModelReplied, TextDelta
 from prowess.core.values import Message, ToolCall, ToolSpec, Usage
 from prowess.models.providers.message_order import wire_name
@@ -33,7 +34,7 @@ class Draft:
         self.usage = Usage(requests=1)
         self.request_id: str | None = None
         self.model: str | None = None
-        self.blocks: list[dict[str, Any]] = []  # in the form in which the provider needs them back, if it does
+        self.blocks: list[JsonObject] = []  # in the form in which the provider needs them back, if it does
 
     @property
     def text(self) -> str:
@@ -128,7 +129,7 @@ class _Call:
         self.args: list[str] = []
 
 
-def parse_args(text: str) -> dict[str, Any]:
+def parse_args(text: str) -> JsonObject:
     """Parses the arguments of a call. Text that is no JSON object is kept as it is, so that the model can be told."""
     if text.strip() in ("", "null"):
         return {}
@@ -143,17 +144,17 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-def text_in(table: Mapping[str, Any], name: str) -> str:
+def text_in(table: JsonObject, name: str) -> str:
     value = table.get(name)
     return value if isinstance(value, str) else ""
 
 
-def table_in(table: Mapping[str, Any], name: str) -> dict[str, Any]:
+def table_in(table: JsonObject, name: str) -> JsonObject:
     value = table.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def tables_in(table: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+def tables_in(table: JsonObject, name: str) -> list[JsonObject]:
     """Returns the items of a list. An item of another type becomes an empty table, so positions stay."""
     value = table.get(name)
     if not isinstance(value, list):
@@ -161,7 +162,7 @@ def tables_in(table: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return [item if isinstance(item, dict) else {} for item in value]
 
 
-def number_in(table: Mapping[str, Any], name: str) -> int:
+def number_in(table: JsonObject, name: str) -> int:
     value = table.get(name)
     if not isinstance(value, (int, float)):
         return 0

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from prowess._internal.json_values import JsonObject
 from prowess.models.providers.message_order import clean
 
 # Keywords that providers do not support in strict mode. They refuse the whole request.
@@ -15,7 +16,7 @@ _NOT_STRICT = frozenset(
 )
 
 
-def object_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def object_schema(parameters: Mapping[str, Any]) -> JsonObject:
     """Returns the parameters as an object schema, which every provider requires."""
     text = json.dumps(parameters, ensure_ascii=False)
     plain = json.loads(clean(text))

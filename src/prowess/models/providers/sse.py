@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+
+from prowess._internal.json_values import JsonObject
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -29,7 +30,7 @@ class EventReader:
         self._size_bytes = 0
         self.head = b""  # first bytes of the stream, for the error message if it is no event stream
 
-    def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
+    def feed(self, chunk: bytes) -> Iterator[JsonObject]:
         self.head = self.head or chunk[:200]
         self._rest += chunk
         while found := _LINE_END.search(self._rest, self._scanned):
@@ -45,13 +46,13 @@ class EventReader:
         if len(self._rest) + self._size_bytes > MAX_EVENT_BYTES:
             raise BrokenEvent(f"an event is larger than {MAX_EVENT_BYTES} bytes")
 
-    def finish(self) -> Iterator[dict[str, Any]]:
+    def finish(self) -> Iterator[JsonObject]:
         line = bytes(self._rest).rstrip(b"\r")
         yield from self._take(line)
         self._rest.clear()
         yield from self._take(b"")
 
-    def _take(self, line: bytes) -> Iterator[dict[str, Any]]:
+    def _take(self, line: bytes) -> Iterator[JsonObject]:
         if line:
             self._take_field(line)
             return
@@ -69,7 +70,7 @@ class EventReader:
             self._size_bytes += len(value)
 
 
-def parse_object(data: bytes) -> dict[str, Any]:
+def parse_object(data: bytes) -> JsonObject:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
