@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prowess._internal.json_values import JsonObject
@@ -58,26 +58,30 @@ def render_request(transcript: OrderedMessages, tools: Sequence[ToolSpec], find_
     messages = _messages(transcript, find_blocks)
     body: JsonObject = {"messages": messages}
     if transcript.system:
-        body["system"] = [_text(text) for text in transcript.system]
-        _mark(body["system"])
+        system = [_text(text) for text in transcript.system]
+        _mark(system)
+        body["system"] = system
     if tools:
-        body["tools"] = [_function(tool) for tool in tools]
-        _mark(body["tools"])
-    of_user = [message["content"] for message in messages if message["role"] == "user"]
-    for content in of_user[-2:]:
-        _mark(content)
+        functions = [_function(tool) for tool in tools]
+        _mark(functions)
+        body["tools"] = functions
+    of_user = [message for message in messages if message["role"] == "user"]
+    for message in of_user[-2:]:
+        _mark(message["content"])
     return body
 
 
 def _mark(blocks: list[JsonObject]) -> None:
+    """Marks the last block for prefix caching."""
     last = blocks[-1]
     last["cache_control"] = {"type": "ephemeral"}
 
 
 def _function(tool: ToolSpec) -> JsonObject:
     name = wire_name(tool.name)
+    description = clean(tool.description)
     parameters = object_schema(tool.parameters)
-    return {"name": name, "description": clean(tool.description), "input_schema": parameters}
+    return {"name": name, "description": description, "input_schema": parameters}
 
 
 def _messages(transcript: OrderedMessages, find_blocks: FindBlocks) -> list[JsonObject]:
@@ -86,15 +90,19 @@ def _messages(transcript: OrderedMessages, find_blocks: FindBlocks) -> list[Json
         match turn:
             case Assistant():
                 content = _assistant(turn, find_blocks)
-                messages.append({"role": "assistant", "content": content})
+                message = {"role": "assistant", "content": content}
+                messages.append(message)
             case LateSystemMessage():
-                _add_user(messages, [_text(turn.text)])  # this API has no role for it
+                content = [_text(turn.text)]
+                _add_user(messages, content)  # this API has no role for it
             case User():
-                _add_user(messages, _user(turn))
+                content = _user(turn)
+                _add_user(messages, content)
     return messages
 
 
 def _add_user(messages: list[JsonObject], content: list[JsonObject]) -> None:
+    """Adds a user message, or continues the last one: two in a row are refused."""
     if messages:
         last = messages[-1]
         if last["role"] == "user":
@@ -105,18 +113,27 @@ def _add_user(messages: list[JsonObject], content: list[JsonObject]) -> None:
 
 def _assistant(turn: Assistant, find_blocks: FindBlocks) -> list[JsonObject]:
     calls = [_call(call) for call in turn.calls]
-    if calls:
+    if turn.calls:
         first = turn.calls[0].ours
         kept = find_blocks(first.id) or ()
         places = [block for block in kept if block["type"] == "tool_use"]
         if len(places) == len(calls):
-            each = iter(calls)
-            return [next(each) if block["type"] == "tool_use" else dict(block) for block in kept]
+            return list(_with_calls(kept, calls))
     if not turn.text.strip():
         return calls
     # The API refuses a request whose last text ends in white space, and that space has no meaning.
     said = _text(turn.text.rstrip())
     return [said, *calls]
+
+
+def _with_calls(blocks: Sequence[JsonObject], calls: Iterable[JsonObject]) -> Iterator[JsonObject]:
+    """Yields the blocks of an earlier reply with the calls in their places."""
+    rest = iter(calls)
+    for block in blocks:
+        if block["type"] == "tool_use":
+            yield next(rest)
+        else:
+            yield dict(block)
 
 
 def _call(call: WireCall) -> JsonObject:
@@ -127,9 +144,12 @@ def _user(turn: User) -> list[JsonObject]:
     content: list[JsonObject] = []
     for call, parts in turn.results:
         shown = _result(_pieces(parts))
-        content.append({"type": "tool_result", "tool_use_id": call.id, "content": shown})
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": shown}
+        content.append(result)
     content += _pieces(turn.parts)
-    return content or [_text(".")]
+    if not content:
+        content.append(_text("."))
+    return content
 
 
 def _result(pieces: list[JsonObject]) -> list[JsonObject]:
@@ -150,15 +170,21 @@ def _text(text: str) -> JsonObject:
 
 
 def _pieces(parts: Sequence[Part]) -> list[JsonObject]:
-    return [_piece(part) for part in parts if not is_blank(part)]
+    """Renders the parts. Blank texts are left out, because the API refuses them."""
+    shown = [part for part in parts if not is_blank(part)]
+    return [_piece(part) for part in shown]
 
 
 def _piece(part: Part) -> JsonObject:
+    """Renders a part; what cannot be shown is described."""
     if part.kind == "text":
-        return _text(clean(part.text or ""))
+        text = clean(part.text or "")
+        return _text(text)
     found = find_attachment(part)
     block = _attached(found) if found else None
-    return block or _text(describe_missing(part))
+    if block is None:
+        return _text(describe_missing(part))
+    return block
 
 
 def _attached(found: Attachment) -> JsonObject | None:
@@ -197,7 +223,8 @@ def read_event(draft: Draft, event: JsonObject) -> None:
         case "message_delta":
             usage = table_in(event, "usage")
             draft.usage = _usage(usage, draft.usage)
-            _stop(draft, table_in(event, "delta"))
+            delta = table_in(event, "delta")
+            _stop(draft, delta)
 
 
 def _read_whole(draft: Draft, message: JsonObject) -> None:
@@ -209,14 +236,14 @@ def _read_whole(draft: Draft, message: JsonObject) -> None:
 
 
 def _read_message(draft: Draft, message: JsonObject) -> None:
-    draft.model = text_in(message, "model") or draft.model
-    draft.request_id = draft.request_id or text_in(message, "id") or None
+    draft.set_origin(message)
     usage = table_in(message, "usage")
     draft.usage = _usage(usage, draft.usage)
 
 
 def _start(draft: Draft, at: Any, block: JsonObject) -> None:
-    draft.blocks.append({**block, "at": at})
+    kept = {**block, "at": at}
+    draft.blocks.append(kept)
     match block.get("type"):
         case "text":
             text = text_in(block, "text")
@@ -278,6 +305,7 @@ def _usage(usage: JsonObject, before: Usage) -> Usage:
 
 
 def _count(usage: JsonObject, name: str, before: int) -> int:
+    """Returns a count, or the one before it when it is not sent again."""
     if usage.get(name) is None:
         return before
     return number_in(usage, name)
@@ -295,9 +323,12 @@ def blocks_to_keep(draft: Draft) -> list[JsonObject] | None:
 def _kept(block: JsonObject) -> JsonObject | None:
     match block.get("type"):
         case "thinking":
-            return {name: text_in(block, name) for name in ("type", "thinking", "signature")}
+            thinking = text_in(block, "thinking")
+            signature = text_in(block, "signature")
+            return {"type": "thinking", "thinking": thinking, "signature": signature}
         case "redacted_thinking":
-            return {name: text_in(block, name) for name in ("type", "data")}
+            data = text_in(block, "data")
+            return {"type": "redacted_thinking", "data": data}
         case "text":
             text = text_in(block, "text")
             return _text(text) if text.strip() else None
@@ -312,6 +343,8 @@ _KEPT_REPLIES = 256
 
 
 class AnthropicModel:
+    """Model of the Messages API."""
+
     protocol = "tools"
 
     def __init__(

@@ -8,7 +8,7 @@ from typing import Any
 
 from prowess._internal.json_values import JsonObject
 from prowess.core.events import Finish
-from prowess.core.values import Part, ToolSpec, Usage
+from prowess.core.values import Part, ToolSpec
 from prowess.models.providers.attachments import (
     PDF,
     PICTURES,
@@ -28,7 +28,7 @@ from prowess.models.providers.message_order import (
     joined,
     wire_name,
 )
-from prowess.models.providers.reply_builder import Draft, number_in, table_in, tables_in, text_in
+from prowess.models.providers.reply_builder import Draft, table_in, tables_in, text_in, usage_in
 from prowess.models.providers.schemas import is_strict, object_schema
 
 _FINISH: dict[str, Finish] = {
@@ -46,18 +46,20 @@ def render_request(
 ) -> JsonObject:
     body: JsonObject = {"messages": _messages(transcript)}
     if tools:
-        body["tools"] = [{"type": "function", "function": _function(tool)} for tool in tools]
+        body["tools"] = [_function(tool) for tool in tools]
     if schema is not None:
-        strict = is_strict(schema)
-        form = {"name": "answer", "schema": dict(schema), "strict": strict}
+        form = {"name": "answer", "schema": dict(schema)}
+        form["strict"] = is_strict(schema)
         body["response_format"] = {"type": "json_schema", "json_schema": form}
     return body
 
 
 def _function(tool: ToolSpec) -> JsonObject:
     name = wire_name(tool.name)
+    description = clean(tool.description)
     parameters = object_schema(tool.parameters)
-    return {"name": name, "description": clean(tool.description), "parameters": parameters}
+    function = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}
 
 
 def _messages(transcript: OrderedMessages) -> list[JsonObject]:
@@ -70,7 +72,8 @@ def _messages(transcript: OrderedMessages) -> list[JsonObject]:
             case LateSystemMessage():
                 messages.append({"role": "system", "content": turn.text})
             case Assistant():
-                messages.append(_assistant(turn))
+                message = _assistant(turn)
+                messages.append(message)
             case User():
                 messages += _user(turn)
     return messages
@@ -95,7 +98,8 @@ def _user(turn: User) -> list[JsonObject]:
     said: list[Part] = []
     for call, parts in turn.results:
         text = joined(parts) or "(empty)"
-        messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
+        result = {"role": "tool", "tool_call_id": call.id, "content": text}
+        messages.append(result)
         shown = [part for part in parts if part.kind != "text"]
         if shown:
             source = Part(text=f"(From the result of {call.ours.tool}:)")
@@ -110,19 +114,30 @@ def _user(turn: User) -> list[JsonObject]:
 
 def _content(parts: Sequence[Part]) -> str | list[JsonObject]:
     """Returns one text when there is nothing else, because not every server takes a list."""
-    content = [_piece(part) for part in parts if not is_blank(part)]
-    texts = [piece["text"] for piece in content if piece["type"] == "text"]
+    content: list[JsonObject] = []
+    texts: list[str] = []
+    for part in parts:
+        if is_blank(part):
+            continue
+        piece = _piece(part)
+        content.append(piece)
+        if piece["type"] == "text":
+            texts.append(piece["text"])
     if len(texts) == len(content):
         return "\n\n".join(texts)
     return content
 
 
 def _piece(part: Part) -> JsonObject:
+    """Renders a part; what cannot be shown is described."""
     if part.kind == "text":
-        return _text(clean(part.text or ""))
+        text = clean(part.text or "")
+        return _text(text)
     found = find_attachment(part)
     piece = _attached(found) if found else None
-    return piece or _text(describe_missing(part))
+    if piece is None:
+        return _text(describe_missing(part))
+    return piece
 
 
 def _attached(found: Attachment) -> JsonObject | None:
@@ -144,16 +159,16 @@ def _text(text: str) -> JsonObject:
 
 def read_event(draft: Draft, event: JsonObject) -> None:
     """Reads one chunk of a stream, or a whole reply that was not streamed."""
-    draft.model = text_in(event, "model") or draft.model
-    draft.request_id = draft.request_id or text_in(event, "id") or None
+    draft.set_origin(event)
     usage = table_in(event, "usage")
     if usage:
-        draft.usage = _usage(usage)
+        draft.usage = usage_in(usage, "prompt", "completion")
     for choice in tables_in(event, "choices")[:1]:
         _read_choice(draft, choice)
 
 
 def _read_choice(draft: Draft, choice: JsonObject) -> None:
+    """Reads the first choice. More than one is never asked for."""
     delta = table_in(choice, "delta") or table_in(choice, "message")
     draft.add_text(_content_of(delta))
     refusal = text_in(delta, "refusal")
@@ -164,13 +179,17 @@ def _read_choice(draft: Draft, choice: JsonObject) -> None:
         _read_call(draft, at, call)
     reason = text_in(choice, "finish_reason")
     if reason:
-        draft.finish = "filter" if draft.refused else _FINISH.get(reason, "stop")
+        draft.finish = _FINISH.get(reason, "stop")
+    if reason and draft.refused:
+        draft.finish = "filter"
 
 
 def _read_call(draft: Draft, at: int, call: JsonObject) -> None:
+    """Reads a piece of a call. Some servers send no index, and some send the arguments as an object."""
     id = text_in(call, "id")
-    index = call.get("index")
-    key = index if isinstance(index, int) else id or at
+    key = call.get("index")
+    if not isinstance(key, int):
+        key = id or at
     function = table_in(call, "function")
     name = text_in(function, "name")
     args = text_in(function, "arguments")
@@ -187,16 +206,3 @@ def _content_of(delta: JsonObject) -> str:
         return text
     pieces = tables_in(delta, "content")
     return "".join(text_in(piece, "text") for piece in pieces)
-
-
-def _usage(usage: JsonObject) -> Usage:
-    details = table_in(usage, "prompt_tokens_details")
-    output_details = table_in(usage, "completion_tokens_details")
-    return Usage(
-        input=number_in(usage, "prompt_tokens"),
-        cached=number_in(details, "cached_tokens"),
-        cache_written=number_in(details, "cache_write_tokens"),
-        output=number_in(usage, "completion_tokens"),
-        reasoning=number_in(output_details, "reasoning_tokens"),
-        requests=1,
-    )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prowess._internal.json_values import JsonObject
-from prowess.core.values import Part, ToolSpec, Usage
+from prowess.core.values import Part, ToolSpec
 from prowess.models.providers.attachments import (
     OFFICE,
     PDF,
@@ -28,7 +28,7 @@ from prowess.models.providers.message_order import (
     joined,
     wire_name,
 )
-from prowess.models.providers.reply_builder import Draft, number_in, table_in, tables_in, text_in
+from prowess.models.providers.reply_builder import Draft, table_in, tables_in, text_in, usage_in
 from prowess.models.providers.schemas import is_strict, object_schema
 
 
@@ -41,8 +41,8 @@ def render_request(
     if tools:
         body["tools"] = [_function(tool) for tool in tools]
     if schema is not None:
-        strict = is_strict(schema)
-        form = {"type": "json_schema", "name": "answer", "schema": dict(schema), "strict": strict}
+        form = {"type": "json_schema", "name": "answer", "schema": dict(schema)}
+        form["strict"] = is_strict(schema)
         body["text"] = {"format": form}
     return body
 
@@ -66,14 +66,21 @@ def _items(transcript: OrderedMessages) -> list[JsonObject]:
     for turn in transcript.turns:
         match turn:
             case LateSystemMessage():
-                items.append(_message("system", turn.text))
+                message = _message("system", turn.text)
+                items.append(message)
             case Assistant():
-                if turn.text.strip():
-                    items.append(_message("assistant", turn.text))
-                items += [_call(call) for call in turn.calls]
+                items += _assistant(turn)
             case User():
                 items += _user(turn)
     return items
+
+
+def _assistant(turn: Assistant) -> list[JsonObject]:
+    calls = [_call(call) for call in turn.calls]
+    if not turn.text.strip():
+        return calls
+    said = _message("assistant", turn.text)
+    return [said, *calls]
 
 
 def _call(call: WireCall) -> JsonObject:
@@ -82,11 +89,13 @@ def _call(call: WireCall) -> JsonObject:
 
 
 def _user(turn: User) -> list[JsonObject]:
+    """Renders a user turn. A result can hold only text here; its pictures and files follow in a user message."""
     items: list[JsonObject] = []
     content: list[JsonObject] = []
     for call, parts in turn.results:
         text = joined(parts) or "(empty)"
-        items.append({"type": "function_call_output", "call_id": call.id, "output": text})
+        result = {"type": "function_call_output", "call_id": call.id, "output": text}
+        items.append(result)
         shown = [_piece(part) for part in parts if part.kind != "text"]
         if shown:
             source = _text(f"(From the result of {call.ours.tool}:)")
@@ -95,7 +104,8 @@ def _user(turn: User) -> list[JsonObject]:
     if not content and not turn.results:
         content.append(_text("."))
     if content:
-        items.append(_message("user", content))
+        message = _message("user", content)
+        items.append(message)
     return items
 
 
@@ -109,11 +119,15 @@ def _text(text: str) -> JsonObject:
 
 
 def _piece(part: Part) -> JsonObject:
+    """Renders a part; what cannot be shown is described."""
     if part.kind == "text":
-        return _text(clean(part.text or ""))
+        text = clean(part.text or "")
+        return _text(text)
     found = find_attachment(part)
     piece = _attached(found) if found else None
-    return piece or _text(describe_missing(part))
+    if piece is None:
+        return _text(describe_missing(part))
+    return piece
 
 
 def _attached(found: Attachment) -> JsonObject | None:
@@ -139,7 +153,7 @@ def read_event(draft: Draft, event: JsonObject) -> None:
     match text_in(event, "type"):
         case "response.created" | "response.in_progress":
             response = table_in(event, "response")
-            _read_origin(draft, response)
+            draft.set_origin(response)
         case "response.output_text.delta":
             draft.add_text(piece)
         case "response.refusal.delta":
@@ -158,11 +172,6 @@ def read_event(draft: Draft, event: JsonObject) -> None:
             _read_end(draft, response)
 
 
-def _read_origin(draft: Draft, response: JsonObject) -> None:
-    draft.model = text_in(response, "model") or draft.model
-    draft.request_id = draft.request_id or text_in(response, "id") or None
-
-
 def _key(event: JsonObject) -> str:
     """Returns the key of an item. llama.cpp sends only the item, without an index."""
     item = table_in(event, "item")
@@ -171,6 +180,7 @@ def _key(event: JsonObject) -> str:
 
 
 def _read_call(draft: Draft, key: Any, item: JsonObject) -> None:
+    """Reads an item that is a call; others are ignored."""
     if item.get("type") != "function_call":
         return
     id = text_in(item, "call_id") or text_in(item, "id")
@@ -189,10 +199,10 @@ def _read_end(draft: Draft, response: JsonObject) -> None:
             _read_call(draft, at, item)
         if item.get("type") == "message":
             _read_message(draft, item, had_text)
-    _read_origin(draft, response)
+    draft.set_origin(response)
     usage = table_in(response, "usage")
     if usage:
-        draft.usage = _usage(usage)
+        draft.usage = usage_in(usage, "input", "output")
     _read_status(draft, response)
 
 
@@ -206,25 +216,13 @@ def _read_message(draft: Draft, item: JsonObject, had_text: bool) -> None:
 
 
 def _read_status(draft: Draft, response: JsonObject) -> None:
-    match text_in(response, "status"):
-        case "completed" if draft.refused:
+    """Sets the finish reason, which the API does not send itself."""
+    status = text_in(response, "status")
+    if status == "completed":
+        draft.finish = "calls" if draft.has_calls else "stop"
+        if draft.refused:
             draft.finish = "filter"
-        case "completed":
-            draft.finish = "calls" if draft.has_calls else "stop"
-        case "incomplete":
-            details = table_in(response, "incomplete_details")
-            is_filtered = details.get("reason") == "content_filter"
-            draft.finish = "filter" if is_filtered else "length"
-
-
-def _usage(usage: JsonObject) -> Usage:
-    details = table_in(usage, "input_tokens_details")
-    output_details = table_in(usage, "output_tokens_details")
-    return Usage(
-        input=number_in(usage, "input_tokens"),
-        cached=number_in(details, "cached_tokens"),
-        cache_written=number_in(details, "cache_write_tokens"),
-        output=number_in(usage, "output_tokens"),
-        reasoning=number_in(output_details, "reasoning_tokens"),
-        requests=1,
-    )
+    if status == "incomplete":
+        details = table_in(response, "incomplete_details")
+        reason = text_in(details, "reason")
+        draft.finish = "filter" if reason == "content_filter" else "length"

@@ -34,7 +34,8 @@ class Draft:
         self.usage = Usage(requests=1)
         self.request_id: str | None = None
         self.model: str | None = None
-        self.blocks: list[JsonObject] = []  # in the form in which the provider needs them back, if it does
+        # In the form in which the provider needs them back, if it does.
+        self.blocks: list[JsonObject] = []
 
     @property
     def text(self) -> str:
@@ -44,10 +45,19 @@ class Draft:
     def has_calls(self) -> bool:
         return bool(self._calls)
 
+    def set_origin(self, reply: JsonObject) -> None:
+        """Reads the names of the model and of the reply. The first id counts."""
+        model = text_in(reply, "model")
+        if model:
+            self.model = model
+        if not self.request_id:
+            self.request_id = text_in(reply, "id") or None
+
     def add_text(self, piece: str) -> None:
         if piece:
             self._text.append(piece)
-            self._tell(TextDelta(text=piece))
+            delta = TextDelta(text=piece)
+            self._tell(delta)
 
     def add_call(self, key: Hashable, *, id: str = "", name: str = "", args: str = "") -> None:
         """Adds a piece of the call that has this key in the stream. Some servers repeat id and name in every piece."""
@@ -60,17 +70,20 @@ class Draft:
         call.id = call.id or id
         if name and not call.name:
             call.name = self._names.get(name, name)
-            self._tell(CallDelta(index=at, tool=call.name))
+            delta = CallDelta(index=at, tool=call.name)
+            self._tell(delta)
         if args:
             call.args.append(args)
-            self._tell(CallDelta(index=at, args=args))
+            delta = CallDelta(index=at, args=args)
+            self._tell(delta)
 
     def _find_call(self, key: Hashable, id: str, name: str) -> int | None:
         """Returns the position of the call that a piece continues, or None for a new call."""
         at = self._by_key.get(key)
         if at is None:
-            is_rest = bool(self._calls) and not id and not name
-            return len(self._calls) - 1 if is_rest else None
+            if id or name or not self._calls:
+                return None
+            return len(self._calls) - 1  # no index: continues the last call
         known = self._calls[at].id
         if known and id and name and id != known:
             return None
@@ -92,9 +105,10 @@ class Draft:
         assert finish is not None
         if finish in ("stop", "calls"):  # servers mix them up
             finish = "calls" if self._calls else "stop"
+        calls = self._finished_calls()
         return ModelReplied(
             text=self.text,
-            calls=tuple(self._finished_calls()),
+            calls=tuple(calls),
             usage=self.usage,
             finish=finish,
             request_id=self.request_id,
@@ -102,6 +116,7 @@ class Draft:
         )
 
     def _finished_calls(self) -> Iterator[ToolCall]:
+        """Yields the calls. One without an id, or with the id of another call, gets a new one."""
         taken = set(self._taken)
         for call in self._calls:
             id = call.id
@@ -109,7 +124,8 @@ class Draft:
                 unique = uuid.uuid4().hex
                 id = f"call_{unique[:24]}"
             taken.add(id)
-            args = parse_args("".join(call.args))
+            written = "".join(call.args)
+            args = parse_args(written)
             yield ToolCall(id=id, tool=call.name, args=args)
 
 
@@ -117,7 +133,8 @@ def begin_draft(messages: Sequence[Message], tools: Sequence[ToolSpec], on_delta
     """Starts the draft of the reply to this request."""
     taken: set[str] = set()
     for message in messages:
-        taken.update(call.id for call in message.calls)
+        for call in message.calls:
+            taken.add(call.id)
     names = {wire_name(tool.name): tool.name for tool in tools}
     return Draft(on_delta, names, taken)
 
@@ -145,11 +162,13 @@ def _refuse(constant: str) -> Any:
 
 
 def text_in(table: JsonObject, name: str) -> str:
+    """Returns the text of a field, or an empty text."""
     value = table.get(name)
     return value if isinstance(value, str) else ""
 
 
 def table_in(table: JsonObject, name: str) -> JsonObject:
+    """Returns the object of a field, or an empty one."""
     value = table.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -163,7 +182,22 @@ def tables_in(table: JsonObject, name: str) -> list[JsonObject]:
 
 
 def number_in(table: JsonObject, name: str) -> int:
+    """Returns the count of a field, or 0."""
     value = table.get(name)
     if not isinstance(value, (int, float)):
         return 0
     return int(value) if 0 < value < 2**53 else 0
+
+
+def usage_in(usage: JsonObject, request: str, reply: str) -> Usage:
+    """Returns token counts in the form of OpenAI: `prompt_tokens` and `completion_tokens`, or other two names."""
+    details = table_in(usage, f"{request}_tokens_details")
+    reply_details = table_in(usage, f"{reply}_tokens_details")
+    return Usage(
+        input=number_in(usage, f"{request}_tokens"),
+        cached=number_in(details, "cached_tokens"),
+        cache_written=number_in(details, "cache_write_tokens"),
+        output=number_in(usage, f"{reply}_tokens"),
+        reasoning=number_in(reply_details, "reasoning_tokens"),
+        requests=1,
+    )
