@@ -25,9 +25,10 @@ def is_live(model: str) -> bool:
 class PricedModel:
     """Model that adds up the cost of its replies. `cost` is None as long as no price is known."""
 
+    cost: float | None = None
+
     def __init__(self, model: Model, prices: Mapping[str, float]) -> None:
         self.name = model.name
-        self.cost: float | None = None
         self._model = model
         self._prices = prices
 

@@ -65,7 +65,8 @@ def resolve_model(
         account = _account(kind, environ, given)
         return make(name, params=given, **account)
     if kind in _SCRIPTED:
-        return make(_path(base, name), name=written)
+        path = _path(base, name)
+        return make(path, name=written)
     if kind == "replay":
         return _recorded(make, written, name, base, recordings)
     return make()
@@ -83,7 +84,8 @@ def check_spec(spec: str | None) -> None:
 
 def _split(spec: str | None) -> tuple[str, str, str]:
     """Returns the whole name, the provider, and the part after the colon."""
-    written = (spec or "").strip() or "offline"
+    given = spec or ""
+    written = given.strip() or "offline"
     kind, _, name = written.partition(":")
     return written, kind, name
 
@@ -102,13 +104,18 @@ def _account(kind: str, environ: Mapping[str, str], params: JsonObject) -> JsonO
         message = f"model.params.base_url must be a text, not {base_url!r}."
         hint = "Write it as in http://localhost:8080/v1"
         raise ConfigError(message[:300], code="model-address-invalid", hint=hint)
-    key = environ.get(key_name, "").strip() or None
+    written = environ.get(key_name, "")
+    key = written.strip() or None
     if key is None and base_url is None:  # checked before the provider's library is imported
-        message = f"There is no key for {kind}: {key_name} is not set."
-        own = f"Set {key_name}, or {base_name} for a server of your own."
-        hint = f"{own} Without a language model: --model offline"
-        raise ModelAuth(message, code="model-no-key", hint=hint)
+        raise _no_key(kind, key_name, base_name)
     return {"api_key": key, "base_url": base_url}
+
+
+def _no_key(kind: str, key_name: str, base_name: str) -> ModelAuth:
+    message = f"There is no key for {kind}: {key_name} is not set."
+    own = f"Set {key_name}, or {base_name} for a server of your own."
+    hint = f"{own} Without a language model: --model offline"
+    return ModelAuth(message, code="model-no-key", hint=hint)
 
 
 # --- scripts ---------------------------------------------------------------------------------------------------------
@@ -138,8 +145,9 @@ def _scripted(kind: str, params: Mapping[str, Any], base: str) -> Model:
 def _incomplete(kind: str, what: str) -> ConfigError:
     example = PROVIDERS[kind].example
     settings = "model.params.script (a list of replies) and model.params.file"
+    message = f"The model '{kind}' {what}."
     hint = f"Write {example}, or set one of {settings}."
-    return ConfigError(f"The model '{kind}' {what}.", code="model-incomplete", hint=hint)
+    return ConfigError(message, code="model-incomplete", hint=hint)
 
 
 def _no_script(wanted: str, value: object) -> ConfigError:
@@ -149,6 +157,7 @@ def _no_script(wanted: str, value: object) -> ConfigError:
 
 
 def _path(base: str, name: str) -> str:
+    """Returns the path of a file as it is named on the command line or in a setting."""
     expanded = os.path.expanduser(name)
     return os.path.join(base, expanded)
 
@@ -157,8 +166,10 @@ def _path(base: str, name: str) -> str:
 
 
 def _recorded(make: Callable[..., Model], written: str, name: str, base: str, recordings: Recordings | None) -> Model:
+    """Makes the model from a file, or from the events of a run."""
     path = _path(base, name)
-    if os.path.exists(path) or name.endswith(".jsonl") or recordings is None:
+    is_file = os.path.exists(path) or name.endswith(".jsonl")
+    if is_file or recordings is None:
         return make(path, name=written)
     events = recordings(name)
     replay = _import("prowess.models.replay:ReplayModel")
@@ -182,6 +193,7 @@ def _find_installed(written: str, kind: str) -> EntryPoint:
 
 
 def _installed(written: str, kind: str, name: str, environ: Mapping[str, str], params: JsonObject) -> Model:
+    """Makes a model of an installed package, which gets the parameters as they are."""
     entry = _find_installed(written, kind)
     try:
         make = entry.load()
@@ -204,10 +216,12 @@ def _check_name(written: str, name: str, provider: _Provider) -> None:
     kind, _, _ = written.partition(":")
     if name and not provider.after:
         message = f"The model '{shown}' is not valid: {kind} takes no name."
-        raise ConfigError(message, code="model-unknown", hint=f"Write: --model {kind}")
+        hint = f"Write: --model {kind}"
+        raise ConfigError(message, code="model-unknown", hint=hint)
     if provider.after and not name:
         message = f"The model '{shown}' is not complete: write {kind}:{provider.after}."
-        raise ConfigError(message, code="model-incomplete", hint=f"Such as --model {provider.example}")
+        hint = f"Such as --model {provider.example}"
+        raise ConfigError(message, code="model-incomplete", hint=hint)
 
 
 _FAMILIES = {
@@ -226,7 +240,8 @@ def _unknown(written: str, kind: str, known: Sequence[str]) -> ConfigError:
     meant = _find_meant(written, kind, known)
     if meant:
         hint = f"Did you mean {meant}? {hint}"
-    return ConfigError(f"There is no model '{written[:80]}'.", code="model-unknown", hint=hint)
+    message = f"There is no model '{written[:80]}'."
+    return ConfigError(message, code="model-unknown", hint=hint)
 
 
 def _find_meant(written: str, kind: str, known: Sequence[str]) -> str | None:
@@ -234,9 +249,11 @@ def _find_meant(written: str, kind: str, known: Sequence[str]) -> str | None:
     lowered = kind.lower()
     for near in difflib.get_close_matches(lowered[:64], known, n=1):
         return near
-    start = re.split(r"[-.:\d]", lowered, maxsplit=1)[0]
+    start, *_ = re.split(r"[-.:\d]", lowered, maxsplit=1)
     family = _FAMILIES.get(start) or _FAMILIES.get(lowered[:2])
-    return f"{family}:{written[:80]}" if family else None
+    if family is None:
+        return None
+    return f"{family}:{written[:80]}"
 
 
 def _form(name: str) -> str:

@@ -24,7 +24,8 @@ def read_script(path: str | os.PathLike[str]) -> list[JsonObject]:
         raise _refused(file, None, f"it must be a list of replies, not {entries!r}")
     for at, entry in enumerate(entries):
         line = found.lines[at,]
-        check_entry(entry, f"{file}:{line}: reply {at + 1}")
+        number = at + 1
+        check_entry(entry, f"{file}:{line}: reply {number}")
     return entries
 
 
@@ -84,14 +85,16 @@ def _check_known(given: Mapping[str, Any], known: Sequence[str], where: str) -> 
         if name in known:
             continue
         written = str(name)[:64]
-        hint = f"There are: {', '.join(known)}."
+        names = ", ".join(known)
+        hint = f"There are: {names}."
         for near in difflib.get_close_matches(written, known, n=1):
             hint = f"Did you mean '{near}'?"
         raise _invalid(where, f"there is no field {written!r}", hint)
 
 
 def _invalid(where: str, what: str, hint: str) -> ConfigError:
-    message = f"{where}: {what[:300]}."
+    shown = what[:300]
+    message = f"{where}: {shown}."
     return ConfigError(message, code="script-invalid", hint=hint)
 
 
@@ -112,6 +115,7 @@ def _read(file: str) -> LinedValue:
 
 def _refused(file: str, line: int | None, why: str) -> ConfigError:
     place = f"{file}:{line}" if line else file
-    message = f"The script {place} cannot be used: {why[:200]}."
+    shown = why[:200]
+    message = f"The script {place} cannot be used: {shown}."
     hint = 'A script is a list of {"text": …}, {"calls": […]} or {"action": {…}}.'
     return ConfigError(message, code="script-invalid", hint=hint)

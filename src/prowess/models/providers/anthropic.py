@@ -379,7 +379,8 @@ class AnthropicModel:
         schema: Mapping[str, Any] | None = None,
     ) -> ModelReplied:
         options = self._options
-        body = render_request(arrange(messages), tools, self._thoughts.get)
+        transcript = arrange(messages)
+        body = render_request(transcript, tools, self._thoughts.get)
         said = body.pop("messages")
         body |= options.body
         body |= self._form(schema)

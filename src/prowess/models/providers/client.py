@@ -72,10 +72,11 @@ def open_endpoint(
     """Checks the configuration and makes the endpoint. Sends nothing."""
     check_sdk(provider.sdk)
     options = parse_params(params, model, timeout_s)
-    key = check_key(model, api_key, base_url, provider.variable)
+    variable = provider.variable
+    key = check_key(model, api_key, base_url, variable)
     address = check_address(model, base_url or provider.address)
     address = address.removesuffix(provider.added)
-    where = Where(model=model, address=address, key=key, variable=provider.variable)
+    where = Where(model=model, address=address, key=key, variable=variable)
     endpoint = Endpoint(provider.sdk, where, options.timeout_s)
     return endpoint, options
 
@@ -112,23 +113,29 @@ def _check_allowed(params: Mapping[str, Any], model: str) -> None:
 
 
 def _check_number(model: str, name: str, value: Any, kind: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, kind) or value <= 0:
-        raise _wrong_type(model, name, "a number above 0", value)
+    is_number = isinstance(value, kind) and not isinstance(value, bool)
+    if is_number and value > 0:
+        return
+    raise _wrong_type(model, name, "a number above 0", value)
 
 
 def _wrong_type(model: str, name: str, wanted: str, value: Any) -> ConfigError:
     message = f"The parameter {name} of {model} must be {wanted}, not {value!r}."
-    return ConfigError(message[:300], code="model-params-invalid", hint="See docs/models.md.")
+    message = message[:300]
+    return ConfigError(message, code="model-params-invalid", hint="See docs/models.md.")
 
 
 def check_key(model: str, api_key: str | None, base_url: str | None, variable: str) -> str:
     key = (api_key or "").strip()
     if not key and not base_url:
+        message = f"There is no key for {model}."
         hint = f"Set {variable}, or give the address of a server that wants none."
-        raise ModelAuth(f"There is no key for {model}.", code="model-no-key", hint=hint)
-    if not (key.isascii() and key.isprintable()):  # the HTTP library would quote the key in its error
+        raise ModelAuth(message, code="model-no-key", hint=hint)
+    can_be_sent = key.isascii() and key.isprintable()
+    if not can_be_sent:  # the HTTP library would quote the key in its error
+        message = f"The key for {model} cannot be sent."
         hint = f"Set {variable} again: there is a character in it that no key has."
-        raise ModelAuth(f"The key for {model} cannot be sent.", code="model-auth", hint=hint)
+        raise ModelAuth(message, code="model-auth", hint=hint)
     return key or NO_KEY
 
 
@@ -152,7 +159,8 @@ def _is_address(written: str) -> bool:
 
 
 def check_sdk(name: str) -> None:
-    if importlib.util.find_spec(name) is None:
+    found = importlib.util.find_spec(name)
+    if found is None:
         raise MissingExtra(name, wanted_for=f"{name}: models")
 
 
@@ -174,6 +182,7 @@ class Endpoint:
         return self._client
 
     def _make_client(self) -> Any:
+        """Makes the client. Retries are made by the agent, not by the SDK."""
         sdk = importlib.import_module(self._sdk)
         make = sdk.AsyncOpenAI if self._sdk == "openai" else sdk.AsyncAnthropic
         connect_s = min(_CONNECT_TIMEOUT_S, self._timeout_s)
@@ -257,17 +266,20 @@ class Endpoint:
         client = self.client()
         try:
             page = await client.models.list(timeout=min(5.0, self._timeout_s))
-            names = sorted(str(model.id) for model in page.data)
+            names = [str(model.id) for model in page.data]
         except (*failures(sdk), ValueError, TypeError, AttributeError):
             return None
+        names.sort()
         near = self._choose_names(names)
         if not near:
             return None
         left = len(names) - len(near)
         more = f" and {left} more" if left else ""
-        return f"There are: {', '.join(near)}{more}."
+        listed = ", ".join(near)
+        return f"There are: {listed}{more}."
 
     def _choose_names(self, names: list[str]) -> list[str]:
+        """Returns all names if they are few, or else those that are similar to the name of this model."""
         if len(names) <= 10:
             return names
         _, _, wanted = self.where.model.partition(":")

@@ -35,6 +35,7 @@ class Where(NamedTuple):
     variable: str  # environment variable of the key
 
     def say(self, what: str) -> str:
+        """Returns a sentence about the model, without the key."""
         address = shown_url(self.address)
         return self.hide(f"{self.model} at {address} {what}")
 
@@ -55,8 +56,11 @@ class Fault(NamedTuple):
 
 def failures(sdk: ModuleType) -> tuple[type[Exception], ...]:
     """Returns the exceptions that an SDK raises, and those of its HTTP library that it lets through."""
-    base = sdk.OpenAIError if hasattr(sdk, "OpenAIError") else sdk.AnthropicError
     http = http_library(sdk)
+    if hasattr(sdk, "OpenAIError"):
+        base = sdk.OpenAIError
+    else:
+        base = sdk.AnthropicError
     return (base, http.HTTPError, http.StreamError, http.InvalidURL, OSError)
 
 
@@ -95,6 +99,7 @@ _NOT_REACHED = {"ConnectError", "ConnectTimeout", "ProxyError", *_INVALID_ADDRES
 
 
 def _unreachable(where: Where, told: str, names: set[str]) -> ModelError:
+    """Describes a failed connection. A retry does not help against a wrong address or certificate."""
     is_certificate = "certificate" in told.lower()
     retryable = not is_certificate and names.isdisjoint(_INVALID_ADDRESS)
     message = where.say(f"could not be reached: {told}.")
@@ -109,6 +114,7 @@ def timed_out(where: Where) -> ModelError:
 
 
 def broken(where: Where, why: str) -> ModelError:
+    """Describes a reply that is not whole."""
     reason = why.rstrip(".")
     message = where.say(f"broke off its reply: {reason}.")
     return ModelError(message, retryable=True, code="stream-broken", hint="Try again.")
@@ -125,43 +131,53 @@ def find_fault(event: Mapping[str, Any], headers: Mapping[str, str]) -> Fault | 
     type = event.get("type")
     if type == "response.failed" or event.get("status") == "failed":
         response = event.get("response")
-        kind, message = _said(response if isinstance(response, Mapping) else event)
-        return Fault(None, kind or "failed", message or "the response failed", headers)
+        failed = response if isinstance(response, Mapping) else event
+        kind, message = _said(failed)
+        message = message or "the response failed"
+        return Fault(None, kind or "failed", message, headers)
     if type == "error" or event.get("error"):
         kind, message = _said(event)
-        return Fault(None, kind or "error", message or "an error without a message", headers)
+        message = message or "an error without a message"
+        return Fault(None, kind or "error", message, headers)
     return None
 
 
 def explain_fault(fault: Fault, where: Where) -> ModelError:
+    """Converts a provider's error into ours."""
     status = fault.status or _status_of(fault.kind)
     told = _with_request(fault)
     said = f"{fault.kind} {fault.message}"
     if status in (401, 403):
-        hint = f"Set {where.variable} to a key that may use this model."
         message = where.say(f"refused the key: {told}")
+        hint = f"Set {where.variable} to a key that may use this model."
         return ModelAuth(message, code="model-auth", hint=hint)
     if status == 402 or _NO_MONEY.search(said):
         message = where.say(f"has no quota or credit left: {told}")
         return ModelError(message, code="model-quota", hint="Check your account there.")
-    too_long = _NEVER_FITS if status == 429 else _TOO_LONG
-    if status == 413 or too_long.search(said):
-        hint = "Shorten the request, or use a model with a larger window."
+    if status == 413 or _is_too_long(status, said):
         message = where.say(f"cannot take such a long request: {told}")
+        hint = "Shorten the request, or use a model with a larger window."
         return ModelError(message, code="context-overflow", hint=hint)
     if status == 404 or fault.kind == "model_not_found":
         message = where.say(f"was not found: {told}")
         return ModelError(message, code="model-unknown", hint="Check the name and address.")
-    wait_s = _retry_after_s(fault.headers)
-    if status in (429, 503, 529) or (wait_s is not None and status >= 500):
-        return _overloaded(where, told, wait_s)
     if status == 408:
         return timed_out(where)
-    if status in (409, 425) or (status >= 500 and status != 501):
+    wait_s = _retry_after_s(fault.headers)
+    is_server = status >= 500
+    if status in (429, 503, 529) or (is_server and wait_s is not None):
+        return _overloaded(where, told, wait_s)
+    if status in (409, 425) or (is_server and status != 501):
         message = where.say(f"failed: {told}")
         return ModelError(message, retryable=True, code="model-failed", hint="Try again later.")
     message = where.say(f"refused the request: {told}")
     return ModelError(message, code="model-refused", hint="Its message says why.")
+
+
+def _is_too_long(status: int, said: str) -> bool:
+    """True when the request does not fit the model. A rate limit has its own words for it."""
+    words = _NEVER_FITS if status == 429 else _TOO_LONG
+    return words.search(said) is not None
 
 
 def _overloaded(where: Where, told: str, wait_s: float | None) -> ModelError:
@@ -220,6 +236,7 @@ def _with_request(fault: Fault) -> str:
 
 
 def request_id_of(headers: Mapping[str, str]) -> str | None:
+    """Returns the id by which the provider finds the request again."""
     id = headers.get("x-request-id") or headers.get("request-id")
     return id or None
 
@@ -239,6 +256,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
+    """Returns the errors that led to this one, the nearest first."""
     found: list[BaseException] = []
     cause = error.__cause__ or error.__context__
     while cause is not None and cause not in found and len(found) < 10:

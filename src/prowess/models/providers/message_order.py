@@ -73,6 +73,8 @@ def arrange(messages: Sequence[Message]) -> OrderedMessages:
 
 
 class _Turns:
+    """Collects turns from messages."""
+
     def __init__(self) -> None:
         self._turns: list[Turn] = []
         self._waiting: list[WireCall] = []  # calls of the last assistant turn that have no result yet
@@ -80,6 +82,7 @@ class _Turns:
         self._ids: set[str] = set()
 
     def of(self, messages: Iterable[Message]) -> list[Turn]:
+        """Returns the turns. The first and the last are never those of the assistant."""
         for message in messages:
             self._add(message)
         self._answer_all()
@@ -108,6 +111,7 @@ class _Turns:
                 user.parts.extend(message.parts)
 
     def _assistant(self, message: Message) -> None:
+        """Adds a message of the assistant to its turn. An empty one is left out."""
         text = joined(message.parts)
         if not text.strip() and not message.calls:
             return
@@ -123,6 +127,7 @@ class _Turns:
         last.calls.extend(self._asked)
 
     def _call(self, call: ToolCall) -> WireCall:
+        """Gives a call an id that is unique in the request."""
         id = wire_id(call.id)
         while id in self._ids:
             id = wire_id(f"{id} again")
@@ -132,6 +137,7 @@ class _Turns:
         return WireCall(id=id, name=name, args=args, ours=call)
 
     def _result(self, message: Message) -> None:
+        """Puts a result into the place of its call. One without a call becomes text."""
         call = self._find_waiting(message.call_id)
         user = self._user()
         if call is None:

@@ -18,10 +18,13 @@ from prowess.models.providers.reply_builder import OnDelta, begin_draft
 
 Api = Literal["chat", "responses"]
 PROVIDER = Provider(sdk="openai", address="https://api.openai.com/v1", variable="OPENAI_API_KEY")
+_OPENAI_HOST = urlsplit(PROVIDER.address).hostname
 _NO_PARAMS: Mapping[str, Any] = {}
 
 
 class OpenAIModel:
+    """Model of Chat Completions or of the Responses API."""
+
     protocol = "tools"
 
     def __init__(
@@ -39,7 +42,7 @@ class OpenAIModel:
             PROVIDER, self.name, api_key=api_key, base_url=base_url, params=params, timeout_s=timeout_s
         )
         address = urlsplit(self._endpoint.where.address)
-        self._is_openai = address.hostname == urlsplit(PROVIDER.address).hostname
+        self._is_openai = address.hostname == _OPENAI_HOST
         usual = "responses" if self._is_openai else "chat"
         wanted = api or params.get("api") or usual
         self.api: Api = _checked_api(self.name, wanted)
@@ -61,7 +64,8 @@ class OpenAIModel:
         on_delta: OnDelta | None = None,
         schema: Mapping[str, Any] | None = None,
     ) -> ModelReplied:
-        request = self._wire.render_request(arrange(messages), tools, schema)
+        transcript = arrange(messages)
+        request = self._wire.render_request(transcript, tools, schema)
         body = self._body(request)
         client = self._endpoint.client()
         if self.api == "responses":
@@ -76,6 +80,7 @@ class OpenAIModel:
         return draft.reply()
 
     def _body(self, body: JsonObject) -> JsonObject:
+        """Adds the parameters to a request; those of the configuration win."""
         options = self._options
         given = dict(options.body)
         text = given.get("text")
@@ -89,6 +94,7 @@ class OpenAIModel:
         return {**body, **given}
 
     def _length_name(self) -> str:
+        """Returns the name of the limit. Only OpenAI itself knows the new name in chat."""
         if self.api == "responses":
             return "max_output_tokens"
         return "max_completion_tokens" if self._is_openai else "max_tokens"

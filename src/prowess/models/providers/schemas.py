@@ -20,7 +20,8 @@ def object_schema(parameters: Mapping[str, Any]) -> JsonObject:
     """Returns the parameters as an object schema, which every provider requires."""
     text = json.dumps(parameters, ensure_ascii=False)
     plain = json.loads(clean(text))
-    return {"type": "object", "properties": {}} | plain
+    empty = {"type": "object", "properties": {}}
+    return empty | plain
 
 
 def is_strict(schema: Any) -> bool:
@@ -31,18 +32,22 @@ def is_strict(schema: Any) -> bool:
 def _is_strict(schema: Any) -> bool:
     if not isinstance(schema, Mapping) or _NOT_STRICT & schema.keys():
         return False
-    is_object = schema.get("properties") is not None or schema.get("type") == "object"
-    if is_object and not _is_closed(schema):
-        return False
-    return all(map(_is_strict, _inner_schemas(schema)))
-
-
-def _is_closed(schema: Mapping[str, Any]) -> bool:
     properties = schema.get("properties")
+    is_object = properties is not None or schema.get("type") == "object"
+    if is_object and not _is_closed(schema, properties):
+        return False
+    inner = _inner_schemas(schema)
+    return all(map(_is_strict, inner))
+
+
+def _is_closed(schema: Mapping[str, Any], properties: Any) -> bool:
+    """True when an object requires all its properties and allows no others."""
     if not isinstance(properties, Mapping):
         return False
+    if schema.get("additionalProperties") is not False:
+        return False
     required = schema.get("required", ())
-    return schema.get("additionalProperties") is False and set(required) == set(properties)
+    return set(required) == set(properties)
 
 
 def _inner_schemas(schema: Mapping[str, Any]) -> Iterator[Any]:

@@ -31,6 +31,7 @@ class EventReader:
         self.head = b""  # first bytes of the stream, for the error message if it is no event stream
 
     def feed(self, chunk: bytes) -> Iterator[JsonObject]:
+        """Takes the next bytes and yields the events that they complete."""
         self.head = self.head or chunk[:200]
         self._rest += chunk
         while found := _LINE_END.search(self._rest, self._scanned):
@@ -47,6 +48,7 @@ class EventReader:
             raise BrokenEvent(f"an event is larger than {MAX_EVENT_BYTES} bytes")
 
     def finish(self) -> Iterator[JsonObject]:
+        """Yields the last event, if the stream ended without a blank line."""
         line = bytes(self._rest).rstrip(b"\r")
         yield from self._take(line)
         self._rest.clear()
@@ -63,6 +65,7 @@ class EventReader:
             yield parse_object(data)
 
     def _take_field(self, line: bytes) -> None:
+        """Keeps the data of an event. Other fields have no meaning here."""
         field = line.removeprefix(b"\xef\xbb\xbf")
         name, _, value = field.partition(b":")
         if name == b"data":
