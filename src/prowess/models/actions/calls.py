@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from prowess._internal.json_values import JsonObject
@@ -30,14 +30,18 @@ from prowess.models.actions.schema import (
 
 
 class Translated(NamedTuple):
+    """Parts of a reply that come from a document."""
+
     text: str
     calls: tuple[ToolCall, ...]
     finish: Finish
 
 
 def translate(document: ActionDocument, ids: Iterator[str]) -> Translated:
+    """Returns the calls of a document, the plan first, and its answer."""
+    wanted = [*_plan_calls(document), *_action_calls(document)]
     calls: list[ToolCall] = []
-    for tool, args in chain(_plan_calls(document), _action_calls(document)):
+    for tool, args in wanted:
         call = ToolCall(id=next(ids), tool=tool, args=args)
         calls.append(call)
     action = document.action
@@ -57,16 +61,19 @@ def _plan_calls(document: ActionDocument) -> Iterator[tuple[str, JsonObject]]:
 
 
 def _is_plan(update: Mapping[str, Any]) -> bool:
+    """True for a whole plan in place of a patch."""
     return "goal" in update or "steps" in update
 
 
 def _action_calls(document: ActionDocument) -> Iterator[tuple[str, JsonObject]]:
     match document.action:
         case SelectSkills(skills=skills, reason=reason):
-            for ref in dict.fromkeys(skill.ref for skill in skills):
+            refs = [skill.ref for skill in skills]
+            for ref in dict.fromkeys(refs):
                 yield "skill_load", _said(skill=ref, reason=reason)
         case LoadResource(skill=skill, relative_path=path, section_hint=hint):
-            yield "skill_read", _said(skill=skill.ref, path=path, section_hint=hint)
+            args = _said(skill=skill.ref, path=path, section_hint=hint)
+            yield "skill_read", args
         case RunScript(skill=skill, relative_path=path, args=args):
             yield "skill_run", {"skill": skill.ref, "script": path, "args": list(args)}
         case CallTool(tool=tool, args=args):
@@ -76,6 +83,7 @@ def _action_calls(document: ActionDocument) -> Iterator[tuple[str, JsonObject]]:
 
 
 def _said(**args: str | None) -> JsonObject:
+    """Returns the arguments that are not empty."""
     return {name: value for name, value in args.items() if value}
 
 
@@ -91,11 +99,13 @@ def render_documents(text: str, calls: Sequence[ToolCall]) -> str:
     if calls and not rest and not text:  # a document needs an action, so a plan alone becomes a call
         plan, rest = {}, list(calls)
     if not rest:
-        return _dump({**plan, "action": {"type": "final_answer", "content": text}})
+        answer = {"type": "final_answer", "content": text}
+        return _dump({**plan, "action": answer})
     lines = [text] if text else []
     for _, group in groupby(rest, key=_kin):
-        document = {**plan, "action": _action_of(list(group))}
-        lines.append(_dump(document))
+        action = _action_of(list(group))
+        document = _dump({**plan, "action": action})
+        lines.append(document)
         plan = {}  # only the first document has it
     return "\n".join(lines)
 
@@ -109,6 +119,7 @@ def name_action(call: ToolCall) -> str:
 
 
 def _split_plan(calls: Sequence[ToolCall]) -> tuple[JsonObject, list[ToolCall]]:
+    """Returns the fields of the plan, and the calls that stay calls."""
     plan: JsonObject = {}
     rest = list(calls)
     for argument, field in (("plan", "plan"), ("patch", "plan_update")):
@@ -142,11 +153,12 @@ def _action_of(calls: Sequence[ToolCall]) -> JsonObject:
     args = call.args
     if _is_selection(call):
         skills = [_skill(each.args["skill"]) for each in calls]
-        return {"type": "select_skills", "skills": skills, **_said(reason=args.get("reason"))}
+        action = {"type": "select_skills", "skills": skills}
+        return action | _said(reason=args.get("reason"))
     if call.tool == "skill_read" and _fits(args, {"skill", "path"}, {"section_hint"}):
         skill = _skill(args["skill"])
-        hint = _said(section_hint=args.get("section_hint"))
-        return {"type": "load_resource", "skill": skill, "relative_path": args["path"], **hint}
+        action = {"type": "load_resource", "skill": skill, "relative_path": args["path"]}
+        return action | _said(section_hint=args.get("section_hint"))
     if call.tool == "skill_run" and _is_script(args):
         skill = _skill(args["skill"])
         words = args.get("args", [])
@@ -155,10 +167,13 @@ def _action_of(calls: Sequence[ToolCall]) -> JsonObject:
 
 
 def _is_selection(call: ToolCall) -> bool:
-    return call.tool == "skill_load" and _fits(call.args, {"skill"}, {"reason"})
+    if call.tool != "skill_load":
+        return False
+    return _fits(call.args, {"skill"}, {"reason"})
 
 
 def _is_script(args: Mapping[str, Any]) -> bool:
+    """True for the arguments of a script, not of a command."""
     named = dict(args)
     words = named.pop("args", [])
     return _are_texts(words) and _fits(named, {"skill", "script"}, set())
@@ -166,18 +181,21 @@ def _is_script(args: Mapping[str, Any]) -> bool:
 
 def _fits(args: Mapping[str, Any], required: set[str], optional: set[str]) -> bool:
     """True when there are only these arguments, and each is a non-empty text."""
-    names = set(args)
-    if not required <= names <= required | optional:
+    allowed = required | optional
+    if not required <= set(args) <= allowed:
         return False
     values = list(args.values())
     return _are_texts(values) and all(values)
 
 
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if not isinstance(value, list):
+        return False
+    return all(isinstance(item, str) for item in value)
 
 
 def _skill(ref: str) -> dict[str, str]:
+    """Returns a reference as the model writes it; `SkillName.ref` is the way back."""
     source, _, name = ref.partition(":")
     if not name or source not in typing.get_args(Source):
         return {"name": ref}

@@ -50,8 +50,16 @@ _CLOSING = {"{": "}", "[": "]"}
 
 
 def _without_fence(text: str) -> str:
+    """Removes a closing fence, which would become part of a text that is not closed."""
     kept = text.rstrip()
-    return kept[:-3].rstrip() if kept.endswith("```") else text
+    if not kept.endswith("```"):
+        return text
+    return kept[:-3].rstrip()
+
+
+def _escape(control: re.Match[str]) -> str:
+    quoted = json.dumps(control[0])
+    return quoted[1:-1]
 
 
 class _JsonRepairer:
@@ -82,13 +90,15 @@ class _JsonRepairer:
         return "".join(self.out)
 
     def _copy_string(self, string: str, *, is_closed: bool) -> None:
+        """Copies a text with its line breaks escaped."""
         if not is_closed:
             self._check(self.close == "all")
             self.at = len(self.text)  # half of an escape is left out
-        escaped = _CONTROL.sub(lambda control: json.dumps(control[0])[1:-1], string)
+        escaped = _CONTROL.sub(_escape, string)
         self.out.append(f'"{escaped}"')
 
     def _copy_word(self, word: str) -> None:
+        """Copies a number or a literal."""
         before = self.out[-1]
         self._check(before in (": ", ", ", "["))  # two words would become one
         literal = _LITERALS.get(word)
@@ -107,12 +117,14 @@ class _JsonRepairer:
             self._close(mark)
 
     def _close(self, bracket: str) -> None:
+        """Closes the last open bracket. A comma before it is dropped."""
         if self.out[-1] == ", " and self.out[-2] not in _CLOSING:
             self.out.pop()
         self.open.pop()
         self.out.append(bracket)
 
     def _close_all(self) -> None:
+        """Closes what is open at the end of the text, if that is allowed."""
         rest = self.text[self.at :]
         self._check(not rest.strip())
         self._check(self.close != "nothing")

@@ -75,8 +75,9 @@ class StructuredActions:
         for left in range(self._tries, -1, -1):
             reply = await self.inner.reply(request, (), on_delta=listen, schema=wanted)
             usage = add_usage(usage, reply.usage)
+            reply = replace(reply, usage=usage)
             if reply.calls or reply.finish == "filter":  # the model has its own tools, or its reply was filtered
-                return replace(reply, usage=usage)
+                return reply
             try:
                 document = _read(reply, names)
             except ValueError as error:
@@ -86,9 +87,10 @@ class StructuredActions:
                 live.forget()
                 request = [*request, *_sent_back(reply.text, why)]
                 continue
-            done = translate(document, _new_ids(messages))
+            ids = _new_ids(messages)
+            done = translate(document, ids)
             live.complete(done.text, done.calls)
-            return replace(reply, **done._asdict(), usage=usage)
+            return replace(reply, **done._asdict())
         raise AssertionError("the last try returns or raises")
 
     async def aclose(self) -> None:
@@ -100,6 +102,7 @@ class StructuredActions:
             self.inner.assert_finished()
 
     def _invalid(self, text: str, why: str) -> ModelMalformed:
+        """Describes the last reply, after which there is no other try."""
         said = f"Its last reply began: {text[:500]!r}"
         tries = self._tries + 1
         message = f"{self.name} gave no valid action in {tries} tries: {why}. {said}"
@@ -161,6 +164,7 @@ def _storable(value: Any, depth: int = 0) -> Any:
 
 
 def _sent_back(text: str, why: str) -> list[Message]:
+    """Returns the reply and the reason why it cannot be used, as messages."""
     said = text or "(nothing)"
     if len(text) > _SHOWN:
         said = text[:_SHOWN] + "…"
@@ -168,7 +172,9 @@ def _sent_back(text: str, why: str) -> list[Message]:
     ask = f"This reply cannot be used: {why}. Reply again, with exactly one JSON object and nothing else."
     shown = Part(text=said)
     asked = Part(text=ask, ref="note:protocol")
-    return [Message(role="assistant", parts=(shown,)), Message(role="user", parts=(asked,))]
+    reply = Message(role="assistant", parts=(shown,))
+    reason = Message(role="user", parts=(asked,))
+    return [reply, reason]
 
 
 def _new_ids(messages: Sequence[Message]) -> Iterator[str]:
@@ -229,7 +235,8 @@ class _LiveDocument:
         """Passes on the parts that could not be streamed."""
         shown = "".join(self._shown)
         if text.startswith(shown):
-            self._show(text[len(shown) :])
+            rest = text.removeprefix(shown)
+            self._show(rest)
         for call in calls[len(self._tools) :]:
             self._announce(call.tool)
 
@@ -253,10 +260,12 @@ class _LiveDocument:
             self._quiet = True
 
     def _announce_plans(self, data: Mapping[str, Any]) -> None:
-        names = list(data)
-        whole = names[:-1]  # the last field may still grow
-        plans = [name for name in ("plan", "plan_update") if name in whole and data[name]]
-        for _ in plans[len(self._tools) :]:
+        """Announces each plan that is whole, once."""
+        whole = dict(data)
+        if whole:
+            whole.popitem()  # the last field may still grow
+        plans = bool(whole.get("plan")) + bool(whole.get("plan_update"))
+        while len(self._tools) < plans:
             self._announce(PLANNING)
 
     def _begin_answer(self, document: str) -> None:
@@ -277,7 +286,8 @@ class _LiveDocument:
             self._on_delta(TextDelta(text=text))
 
     def _announce(self, tool: str) -> None:
-        self._on_delta(CallDelta(index=len(self._tools), tool=tool))
+        index = len(self._tools)
+        self._on_delta(CallDelta(index=index, tool=tool))
         self._tools.append(tool)
 
 

@@ -34,6 +34,7 @@ class _Read(BaseModel):
 
 
 def _check_spelling(data: Mapping[str, Any], fields: Collection[str]) -> None:
+    """Refuses an unknown field that looks like a missing one."""
     for name in data:
         if name in fields:
             continue
@@ -44,10 +45,12 @@ def _check_spelling(data: Mapping[str, Any], fields: Collection[str]) -> None:
 
 
 def _named(value: Any) -> Any:
+    """Takes a text for the name of a skill."""
     return {"name": value} if isinstance(value, str) else value
 
 
 def _listed(value: Any) -> Any:
+    """Takes one item for a list of one."""
     return [value] if isinstance(value, (str, Mapping)) else value
 
 
@@ -58,8 +61,11 @@ def _word(value: Any) -> Any:
     return str(value) if isinstance(value, (int, float)) else value
 
 
-def _text(value: Any) -> Any:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _text(value: Any) -> str:
+    """Takes the JSON of an answer under a schema for its text."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 class SkillName(_Read):
@@ -121,13 +127,17 @@ class ActionDocument(NamedTuple):
 
 def is_document(data: Any) -> bool:
     """True when the data is meant as a document, valid or not. An action alone counts as a document without a plan."""
-    return isinstance(data, Mapping) and ("action" in data or isinstance(data.get("type"), str))
+    if not isinstance(data, Mapping):
+        return False
+    return "action" in data or isinstance(data.get("type"), str)
 
 
 def find_action(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the action of a document, valid or not."""
     action = data.get("action")
-    return action if isinstance(action, dict) else data
+    if isinstance(action, dict):
+        return action
+    return data
 
 
 def parse_document(data: Any, tools: Collection[str] = ()) -> ActionDocument:
@@ -153,9 +163,9 @@ def _parse_plan(data: Mapping[str, Any], field: str) -> JsonObject | None:
 
 
 def _parse_action(data: Any, tools: Collection[str]) -> Action:
-    if not isinstance(data, Mapping) or not isinstance(data.get("type"), str):
+    name = data.get("type") if isinstance(data, Mapping) else None
+    if not isinstance(name, str):
         raise ValueError(f"'action' must be an object with a 'type', one of {_KINDS}")
-    name = data["type"]
     kind = ACTIONS.get(name)
     if kind is None:
         raise ValueError(_no_action(name[:64], tools))
@@ -177,6 +187,7 @@ def _no_action(name: str, tools: Collection[str]) -> str:
 
 
 def _problem(error: Any) -> str:
+    """Renders an error of pydantic for the model."""
     place = ".".join(map(str, error["loc"])) or "action"
     if error["type"] == "missing":
         return f"'{place}' is missing"
@@ -214,7 +225,8 @@ def render_schema(tools: Collection[str], answer: Mapping[str, Any] | None = Non
     shapes["final_answer"] = {"content": content}
     actions: list[JsonObject] = []
     for kind in offered_actions(tools):
-        action = _object({"type": {"const": kind}, **shapes[kind]}, "section_hint")
+        shape = {"type": {"const": kind}, **shapes[kind]}
+        action = _object(shape, "section_hint")
         actions.append(action)
         if kind in NEEDS:
             defs["skill"] = _SKILL
@@ -226,6 +238,7 @@ def render_schema(tools: Collection[str], answer: Mapping[str, Any] | None = Non
 
 
 def _object(fields: Mapping[str, Any], *optional: str) -> JsonObject:
+    """Returns the schema of an object that has these fields and no others."""
     required = [name for name in fields if name not in optional]
     return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
 

@@ -17,23 +17,27 @@ from prowess.models.actions.schema import NEEDS, NOT_TOOLS, PLANNING, callable_t
 
 
 def render_transcript(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[Message]:
+    rest = list(messages)
+    system = Message(role="system")
+    if rest and rest[0].role == "system":
+        system = rest.pop(0)
     protocol = Part(text=render_protocol(tools), ref="note:protocol")
-    if messages and messages[0].role == "system":
-        system, messages = messages[0], messages[1:]
-    else:
-        system = Message(role="system")
-    rendered = [replace(system, parts=(*system.parts, protocol))]
+    system = replace(system, parts=(*system.parts, protocol))
+    rendered = [system]
     calls: dict[str, ToolCall] = {}
     before = ""
-    for message in messages:
+    for message in rest:
         if message.role == "assistant":
             calls |= {call.id: call for call in message.calls}
-            rendered.append(_documents(message))
+            documents = _documents(message)
+            rendered.append(documents)
         elif message.role == "tool":
             parts = _observation(message, calls.get(message.call_id or ""))
             if before == "tool":
-                parts = (*rendered.pop().parts, *parts)
-            rendered.append(Message(role="user", parts=parts))
+                last = rendered.pop()
+                parts = (*last.parts, *parts)
+            observations = Message(role="user", parts=parts)
+            rendered.append(observations)
         else:
             rendered.append(message)
         before = message.role
@@ -41,6 +45,7 @@ def render_transcript(messages: Sequence[Message], tools: Sequence[ToolSpec]) ->
 
 
 def _documents(message: Message) -> Message:
+    """Renders a message of the assistant; its text and its calls become documents."""
     said = ""
     others: list[Part] = []
     for part in message.parts:
@@ -55,15 +60,18 @@ def _documents(message: Message) -> Message:
 def _observation(message: Message, call: ToolCall | None) -> tuple[Part, ...]:
     head = f"Observation{_about(call)}:\n"
     if not message.parts:
-        return (Part(text=f"{head}(nothing)"),)
+        head += "(nothing)"
+    if not message.parts or message.parts[0].kind != "text":
+        title = Part(text=head)
+        return (title, *message.parts)
     first, *rest = message.parts
-    if first.kind != "text":
-        return (Part(text=head), *message.parts)
     text = _in_actions(first.text or "")
-    return (replace(first, text=head + text), *rest)
+    first = replace(first, text=head + text)
+    return (first, *rest)
 
 
 def _about(call: ToolCall | None) -> str:
+    """Returns the name of the action, and of its skill."""
     if call is None:
         return ""
     name = name_action(call)
