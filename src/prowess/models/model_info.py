@@ -70,6 +70,7 @@ def configured_window(spec: str, params: Mapping[str, Any]) -> int | None:
 
 
 def find_window(name: str) -> int | None:
+    """Returns the window of a well-known model."""
     fits = [start for start in _WINDOWS if name.startswith(start)]
     if not fits:
         return None

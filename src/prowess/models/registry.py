@@ -57,14 +57,15 @@ def resolve_model(
     provider = PROVIDERS.get(kind)
     if provider is None:
         return _installed(written, kind, name, environ, given)
-    if kind in _SCRIPTED and not name:
+    is_scripted = kind in _SCRIPTED
+    if is_scripted and not name:
         return _scripted(kind, given, base)
     _check_name(written, name, provider)
     make = _import(provider.place)
     if kind in _KEYS:
         account = _account(kind, environ, given)
         return make(name, params=given, **account)
-    if kind in _SCRIPTED:
+    if is_scripted:
         path = _path(base, name)
         return make(path, name=written)
     if kind == "replay":
@@ -112,6 +113,7 @@ def _account(kind: str, environ: Mapping[str, str], params: JsonObject) -> JsonO
 
 
 def _no_key(kind: str, key_name: str, base_name: str) -> ModelAuth:
+    """Describes a provider whose key is not set."""
     message = f"There is no key for {kind}: {key_name} is not set."
     own = f"Set {key_name}, or {base_name} for a server of your own."
     hint = f"{own} Without a language model: --model offline"
@@ -143,6 +145,7 @@ def _scripted(kind: str, params: Mapping[str, Any], base: str) -> Model:
 
 
 def _incomplete(kind: str, what: str) -> ConfigError:
+    """Describes a scripted model without exactly one script."""
     example = PROVIDERS[kind].example
     settings = "model.params.script (a list of replies) and model.params.file"
     message = f"The model '{kind}' {what}."
@@ -205,6 +208,7 @@ def _installed(written: str, kind: str, name: str, environ: Mapping[str, str], p
 
 
 def _import(place: str) -> Any:
+    """Imports the class or function of a provider."""
     module_name, _, name = place.partition(":")
     module = import_module(module_name)
     return getattr(module, name)
@@ -235,6 +239,7 @@ _FAMILIES = {
 
 
 def _unknown(written: str, kind: str, known: Sequence[str]) -> ConfigError:
+    """Describes a model that no provider has."""
     forms = ", ".join(map(_form, known))
     hint = f"There are: {forms}."
     meant = _find_meant(written, kind, known)
@@ -257,6 +262,7 @@ def _find_meant(written: str, kind: str, known: Sequence[str]) -> str | None:
 
 
 def _form(name: str) -> str:
+    """Returns how a provider is written, such as `openai:NAME`."""
     provider = PROVIDERS.get(name)
     if provider is None or not provider.after:
         return name

@@ -66,6 +66,7 @@ def _check_action(entry: Mapping[str, Any], where: str) -> None:
 
 
 def _check_call(call: Any, where: str) -> None:
+    """Checks one call of a reply."""
     if not isinstance(call, Mapping):
         raise _invalid(where, f"must be an object, not {call!r}", 'Such as {"tool": "…", "args": {}}.')
     _check_known(call, _CALL_KEYS, where)
@@ -81,6 +82,7 @@ def _check_call(call: Any, where: str) -> None:
 
 
 def _check_known(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    """Refuses a field that is not known, and names the nearest one."""
     for name in given:
         if name in known:
             continue
@@ -102,6 +104,7 @@ def _invalid(where: str, what: str, hint: str) -> ConfigError:
 
 
 def _read(file: str) -> LinedValue:
+    """Reads the values of a file and the lines on which they stand."""
     try:
         return read_lined(file, LIMIT_BYTES)
     except UnreadableText as error:

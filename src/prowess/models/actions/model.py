@@ -111,7 +111,7 @@ class StructuredActions:
 
 
 def _ignore(delta: TextDelta | CallDelta) -> None:
-    """Nobody listens."""
+    """Ignores a piece, because nobody listens."""
 
 
 def _read(reply: ModelReplied, tools: Sequence[str]) -> ActionDocument:

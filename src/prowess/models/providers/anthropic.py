@@ -85,6 +85,7 @@ def _function(tool: ToolSpec) -> JsonObject:
 
 
 def _messages(transcript: OrderedMessages, find_blocks: FindBlocks) -> list[JsonObject]:
+    """Renders the turns. Two user messages in a row become one."""
     messages: list[JsonObject] = []
     for turn in transcript.turns:
         match turn:
@@ -112,6 +113,7 @@ def _add_user(messages: list[JsonObject], content: list[JsonObject]) -> None:
 
 
 def _assistant(turn: Assistant, find_blocks: FindBlocks) -> list[JsonObject]:
+    """Renders a turn of the assistant, with the thoughts of that reply if they are known."""
     calls = [_call(call) for call in turn.calls]
     if turn.calls:
         first = turn.calls[0].ours
@@ -188,6 +190,7 @@ def _piece(part: Part) -> JsonObject:
 
 
 def _attached(found: Attachment) -> JsonObject | None:
+    """Renders a picture or a file, if the API takes its type."""
     if found.kind == "image" and (found.url or found.mime_type in PICTURES):
         return {"type": "image", "source": _source(found)}
     if found.mime_type == PDF:
@@ -242,6 +245,7 @@ def _read_message(draft: Draft, message: JsonObject) -> None:
 
 
 def _start(draft: Draft, at: Any, block: JsonObject) -> None:
+    """Reads the beginning of a block, or a whole block."""
     kept = {**block, "at": at}
     draft.blocks.append(kept)
     match block.get("type"):
@@ -258,6 +262,7 @@ def _start(draft: Draft, at: Any, block: JsonObject) -> None:
 
 
 def _delta(draft: Draft, at: Any, delta: JsonObject) -> None:
+    """Reads a piece of a block."""
     match delta.get("type"):
         case "text_delta":
             text = text_in(delta, "text")
@@ -321,6 +326,7 @@ def blocks_to_keep(draft: Draft) -> list[JsonObject] | None:
 
 
 def _kept(block: JsonObject) -> JsonObject | None:
+    """Returns a block in the form in which it is sent back."""
     match block.get("type"):
         case "thinking":
             thinking = text_in(block, "thinking")
@@ -368,7 +374,8 @@ class AnthropicModel:
 
     @property
     def context_tokens(self) -> int | None:
-        return self._options.context_tokens or find_window(self._name)
+        configured = self._options.context_tokens
+        return configured or find_window(self._name)
 
     async def reply(
         self,
@@ -384,10 +391,12 @@ class AnthropicModel:
         said = body.pop("messages")
         body |= options.body
         body |= self._form(schema)
+        length = options.max_tokens or self._default_length()
         client = self._endpoint.client()
-        opened = client.messages.with_streaming_response.create(
+        create = client.messages.with_streaming_response.create
+        opened = create(
             model=self._name,
-            max_tokens=options.max_tokens or self._default_length(),
+            max_tokens=length,
             messages=said,
             stream=options.stream,
             timeout=client.timeout,  # explicit, or the SDK refuses a long reply that is not streamed
@@ -400,7 +409,10 @@ class AnthropicModel:
         return reply
 
     def _default_length(self) -> int:
-        return 16_384 if self._name.startswith("claude-") else 4096
+        """Returns the longest reply in tokens. This API has no default of its own."""
+        if self._name.startswith("claude-"):
+            return 16_384
+        return 4096
 
     def _keep(self, reply: ModelReplied, draft: Draft) -> None:
         """Keeps the blocks that the next request must send back."""
@@ -413,6 +425,7 @@ class AnthropicModel:
             self._thoughts.popitem(last=False)
 
     def _form(self, schema: Mapping[str, Any] | None) -> JsonObject:
+        """Returns the field that holds the answer to a schema."""
         if schema is None:
             return {}
         from anthropic import transform_schema

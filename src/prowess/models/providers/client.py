@@ -82,6 +82,7 @@ def open_endpoint(
 
 
 def parse_params(params: Mapping[str, Any], model: str, timeout_s: float) -> Options:
+    """Takes the parameters that Prowess uses; the rest goes to the provider."""
     _check_allowed(params, model)
     body = dict(params)
     for name in ("api", "base_url"):  # already read by the caller that opened the model
@@ -102,6 +103,7 @@ def parse_params(params: Mapping[str, Any], model: str, timeout_s: float) -> Opt
 
 
 def _check_allowed(params: Mapping[str, Any], model: str) -> None:
+    """Refuses the parameters that would replace parts of a request."""
     for name in _OURS:
         if name not in params:
             continue
@@ -121,11 +123,12 @@ def _check_number(model: str, name: str, value: Any, kind: Any) -> None:
 
 def _wrong_type(model: str, name: str, wanted: str, value: Any) -> ConfigError:
     message = f"The parameter {name} of {model} must be {wanted}, not {value!r}."
-    message = message[:300]
+    message = message[:300]  # the value may be long
     return ConfigError(message, code="model-params-invalid", hint="See docs/models.md.")
 
 
 def check_key(model: str, api_key: str | None, base_url: str | None, variable: str) -> str:
+    """Returns the key. A server with an address of its own needs none."""
     key = (api_key or "").strip()
     if not key and not base_url:
         message = f"There is no key for {model}."
@@ -175,6 +178,7 @@ class Endpoint:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def client(self) -> Any:
+        """Returns the client of this event loop."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             self._client = self._make_client()

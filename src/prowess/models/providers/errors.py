@@ -77,8 +77,10 @@ def explain(error: Exception, where: Where) -> ModelError:
     """Converts an SDK's error into ours."""
     response = getattr(error, "response", None)
     if response is not None and hasattr(error, "status_code"):
-        kind, message = _said(getattr(error, "body", None))
-        fault = Fault(response.status_code, kind, message or str(error), response.headers)
+        body = getattr(error, "body", None)
+        kind, message = _said(body)
+        message = message or str(error)
+        fault = Fault(response.status_code, kind, message, response.headers)
         return explain_fault(fault, where)
     causes = [error, *_causes(error)]
     names: set[str] = set()
@@ -108,6 +110,7 @@ def _unreachable(where: Where, told: str, names: set[str]) -> ModelError:
 
 
 def timed_out(where: Where) -> ModelError:
+    """Describes a provider that did not answer."""
     message = where.say("did not answer in time.")
     hint = "Give it more time with the parameter timeout_s, or try again later."
     return ModelError(message, retryable=True, code="model-timeout", hint=hint)
@@ -121,6 +124,7 @@ def broken(where: Where, why: str) -> ModelError:
 
 
 def malformed(where: Where, what: str) -> ModelError:
+    """Describes an answer that does not come from a model."""
     message = where.say(f"answered something that is not a reply: {what}")
     hint = "Check that the address is one of a model, such as http://localhost:11434/v1."
     return ModelMalformed(message, hint=hint)
@@ -181,6 +185,7 @@ def _is_too_long(status: int, said: str) -> bool:
 
 
 def _overloaded(where: Where, told: str, wait_s: float | None) -> ModelError:
+    """Describes a provider that asks to wait; a retry waits as long as it says."""
     hint = "Try again later."
     if wait_s is not None:
         hint = f"Try again in {wait_s:g} s."

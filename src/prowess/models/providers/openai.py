@@ -54,7 +54,8 @@ class OpenAIModel:
 
     @property
     def context_tokens(self) -> int | None:
-        return self._options.context_tokens or find_window(self._name)
+        configured = self._options.context_tokens
+        return configured or find_window(self._name)
 
     async def reply(
         self,

@@ -48,7 +48,8 @@ def render_request(
     if tools:
         body["tools"] = [_function(tool) for tool in tools]
     if schema is not None:
-        form = {"name": "answer", "schema": dict(schema)}
+        form: JsonObject = {"name": "answer"}
+        form["schema"] = dict(schema)
         form["strict"] = is_strict(schema)
         body["response_format"] = {"type": "json_schema", "json_schema": form}
     return body
@@ -141,6 +142,7 @@ def _piece(part: Part) -> JsonObject:
 
 
 def _attached(found: Attachment) -> JsonObject | None:
+    """Renders a picture or a file, if the API takes its type."""
     if found.kind == "image" and (found.url or found.mime_type in PICTURES):
         url = found.url or found.data_url
         return {"type": "image_url", "image_url": {"url": url}}

@@ -41,7 +41,8 @@ def render_request(
     if tools:
         body["tools"] = [_function(tool) for tool in tools]
     if schema is not None:
-        form = {"type": "json_schema", "name": "answer", "schema": dict(schema)}
+        form: JsonObject = {"type": "json_schema", "name": "answer"}
+        form["schema"] = dict(schema)
         form["strict"] = is_strict(schema)
         body["text"] = {"format": form}
     return body
@@ -131,6 +132,7 @@ def _piece(part: Part) -> JsonObject:
 
 
 def _attached(found: Attachment) -> JsonObject | None:
+    """Renders a picture or a file, if the API takes its type."""
     if found.kind == "image" and (found.url or found.mime_type in PICTURES):
         url = found.url or found.data_url
         return {"type": "input_image", "detail": "auto", "image_url": url}

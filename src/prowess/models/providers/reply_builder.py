@@ -191,13 +191,11 @@ def number_in(table: JsonObject, name: str) -> int:
 
 def usage_in(usage: JsonObject, request: str, reply: str) -> Usage:
     """Returns token counts in the form of OpenAI: `prompt_tokens` and `completion_tokens`, or other two names."""
+    input = number_in(usage, f"{request}_tokens")
     details = table_in(usage, f"{request}_tokens_details")
-    reply_details = table_in(usage, f"{reply}_tokens_details")
-    return Usage(
-        input=number_in(usage, f"{request}_tokens"),
-        cached=number_in(details, "cached_tokens"),
-        cache_written=number_in(details, "cache_write_tokens"),
-        output=number_in(usage, f"{reply}_tokens"),
-        reasoning=number_in(reply_details, "reasoning_tokens"),
-        requests=1,
-    )
+    cached = number_in(details, "cached_tokens")
+    written = number_in(details, "cache_write_tokens")
+    output = number_in(usage, f"{reply}_tokens")
+    details = table_in(usage, f"{reply}_tokens_details")
+    thoughts = number_in(details, "reasoning_tokens")
+    return Usage(input=input, cached=cached, cache_written=written, output=output, reasoning=thoughts, requests=1)
