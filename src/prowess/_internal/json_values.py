@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
+JsonObject = dict[str, Any]
+
 
 def load_json(text: str) -> Any:
     """Parses JSON like the standard library, but refuses NaN and Infinity, which are no JSON."""

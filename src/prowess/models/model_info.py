@@ -18,21 +18,26 @@ _NOT_LIVE = ("scripted", "mock", "offline", "replay")  # models that cost nothin
 
 def is_live(model: str) -> bool:
     """True for a model of a provider, which costs money and answers differently each time."""
-    return model.partition(":")[0] not in _NOT_LIVE
+    provider, _, _ = model.partition(":")
+    return provider not in _NOT_LIVE
 
 
 class PricedModel:
     """Model that adds up the cost of its replies. `cost` is None as long as no price is known."""
 
+    cost: float | None = None
+
     def __init__(self, model: Model, prices: Mapping[str, float]) -> None:
         self.name = model.name
-        self.cost: float | None = None
-        self._model, self._prices = model, prices
+        self._model = model
+        self._prices = prices
 
     async def reply(self, messages: Sequence[Message], tools: Sequence[ToolSpec], **options: Any) -> ModelReplied:
         replied = await self._model.reply(messages, tools, **options)
         cost = find_cost(replied.usage, self._prices)
-        self.cost = self.cost if cost is None else cost + (self.cost or 0.0)
+        if cost is not None:
+            before = self.cost or 0.0
+            self.cost = cost + before
         return replied
 
     async def aclose(self) -> None:
@@ -59,9 +64,15 @@ def configured_window(spec: str, params: Mapping[str, Any]) -> int | None:
     said = params.get("context_tokens")
     if provider not in ("openai", "anthropic"):
         return None
-    return said if isinstance(said, int) and said > 0 else find_window(name)
+    if isinstance(said, int) and said > 0:
+        return said
+    return find_window(name)
 
 
 def find_window(name: str) -> int | None:
+    """Returns the window of a well-known model."""
     fits = [start for start in _WINDOWS if name.startswith(start)]
-    return _WINDOWS[max(fits, key=len)] if fits else None
+    if not fits:
+        return None
+    longest = max(fits, key=len)
+    return _WINDOWS[longest]

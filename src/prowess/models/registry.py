@@ -12,8 +12,9 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from prowess._internal.json_values import JsonObject
 from prowess._internal.plugins import installed
 from prowess.core.events import Envelope
 from prowess.core.ports import Model
@@ -51,21 +52,22 @@ def resolve_model(
     recordings: Recordings | None = None,
 ) -> Model:
     """Makes the model. Relative paths start from `base`; `recordings` returns the events of a run by its id."""
-    written = (spec or "").strip() or "offline"
-    kind, _, name = written.partition(":")
+    written, kind, name = _split(spec)
     given = dict(params or {})
     provider = PROVIDERS.get(kind)
     if provider is None:
         return _installed(written, kind, name, environ, given)
-    if kind in _SCRIPTED and not name:
+    is_scripted = kind in _SCRIPTED
+    if is_scripted and not name:
         return _scripted(kind, given, base)
-    if bool(name) != bool(provider.after):
-        _check_name(written, kind, provider)
+    _check_name(written, name, provider)
     make = _import(provider.place)
     if kind in _KEYS:
-        return make(name, params=given, **_account(kind, environ, given))
-    if kind in _SCRIPTED:
-        return make(_path(base, name), name=written)
+        account = _account(kind, environ, given)
+        return make(name, params=given, **account)
+    if is_scripted:
+        path = _path(base, name)
+        return make(path, name=written)
     if kind == "replay":
         return _recorded(make, written, name, base, recordings)
     return make()
@@ -73,13 +75,20 @@ def resolve_model(
 
 def check_spec(spec: str | None) -> None:
     """Refuses an unknown provider, and a name too many or too few, without making a model."""
-    written = (spec or "").strip() or "offline"
-    kind, _, name = written.partition(":")
+    written, kind, name = _split(spec)
     provider = PROVIDERS.get(kind)
     if provider is None:
         _find_installed(written, kind)
-    elif bool(name) != bool(provider.after) and not (kind in _SCRIPTED and not name):
-        _check_name(written, kind, provider)
+    elif name or kind not in _SCRIPTED:
+        _check_name(written, name, provider)
+
+
+def _split(spec: str | None) -> tuple[str, str, str]:
+    """Returns the whole name, the provider, and the part after the colon."""
+    given = spec or ""
+    written = given.strip() or "offline"
+    kind, _, name = written.partition(":")
+    return written, kind, name
 
 
 # --- providers that need a key ---------------------------------------------------------------------------------------
@@ -87,24 +96,28 @@ def check_spec(spec: str | None) -> None:
 _KEYS = {"openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"), "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")}
 
 
-def _account(kind: str, environ: Mapping[str, str], params: dict[str, Any]) -> dict[str, Any]:
+def _account(kind: str, environ: Mapping[str, str], params: JsonObject) -> JsonObject:
     """Returns key and address. A custom address needs no key, because local servers have none."""
     key_name, base_name = _KEYS[kind]
-    base_url = params.pop("base_url", None) or environ.get(base_name) or None
+    given = params.pop("base_url", None)
+    base_url = given or environ.get(base_name) or None
     if not isinstance(base_url, str | None):
-        raise ConfigError(
-            f"model.params.base_url must be a text, not {base_url!r}."[:300],
-            code="model-address-invalid",
-            hint="Write it as in http://localhost:8080/v1",
-        )
-    key = (environ.get(key_name) or "").strip() or None
+        message = f"model.params.base_url must be a text, not {base_url!r}."
+        hint = "Write it as in http://localhost:8080/v1"
+        raise ConfigError(message[:300], code="model-address-invalid", hint=hint)
+    written = environ.get(key_name, "")
+    key = written.strip() or None
     if key is None and base_url is None:  # checked before the provider's library is imported
-        raise ModelAuth(
-            f"There is no key for {kind}: {key_name} is not set.",
-            code="model-no-key",
-            hint=f"Set {key_name}, or {base_name} for a server of your own. Without a language model: --model offline",
-        )
+        raise _no_key(kind, key_name, base_name)
     return {"api_key": key, "base_url": base_url}
+
+
+def _no_key(kind: str, key_name: str, base_name: str) -> ModelAuth:
+    """Describes a provider whose key is not set."""
+    message = f"There is no key for {kind}: {key_name} is not set."
+    own = f"Set {key_name}, or {base_name} for a server of your own."
+    hint = f"{own} Without a language model: --model offline"
+    return ModelAuth(message, code="model-no-key", hint=hint)
 
 
 # --- scripts ---------------------------------------------------------------------------------------------------------
@@ -114,47 +127,60 @@ _SCRIPTED = ("scripted", "mock")
 
 def _scripted(kind: str, params: Mapping[str, Any], base: str) -> Model:
     """Makes `{"provider": "mock", "params": {"script": [replies]}}`, or one with `"file": "replies.yaml"`."""
-    given = {name: params[name] for name in ("script", "file") if params.get(name) is not None}
-    if len(given) != 1:
-        what = "does not say which script" if not given else "has a script and a file"
-        raise ConfigError(
-            f"The model '{kind}' {what}.",
-            code="model-incomplete",
-            hint=f"Write {PROVIDERS[kind].example}, or set one of model.params.script (a list of replies) and "
-            "model.params.file.",
-        )
-    script, file = given.get("script"), given.get("file", "")
-    if not isinstance(script, list | None) or not isinstance(file, str):
-        wanted = "script must be a list of replies" if given.keys() == {"script"} else "file must be a path"
-        raise ConfigError(
-            f"model.params.{wanted}, not {(script or file)!r}."[:300],
-            code="script-invalid",
-            hint='Such as "script": [{"text": "Done."}], or "file": "replies.yaml".',
-        )
-    if script is not None:
-        return _import("prowess.models.scripted:ScriptedModel")(script, name=kind)
-    return _import("prowess.models.scripted:load_script")(_path(base, file), name=f"{kind}:{file}")
+    script = params.get("script")
+    file = params.get("file")
+    if script is None and file is None:
+        raise _incomplete(kind, "does not say which script")
+    if script is not None and file is not None:
+        raise _incomplete(kind, "has a script and a file")
+    if file is None:
+        if not isinstance(script, list):
+            raise _no_script("script must be a list of replies", script)
+        make = _import("prowess.models.scripted:ScriptedModel")
+        return make(script, name=kind)
+    if not isinstance(file, str):
+        raise _no_script("file must be a path", file)
+    load = _import("prowess.models.scripted:load_script")
+    return load(_path(base, file), name=f"{kind}:{file}")
+
+
+def _incomplete(kind: str, what: str) -> ConfigError:
+    """Describes a scripted model without exactly one script."""
+    example = PROVIDERS[kind].example
+    settings = "model.params.script (a list of replies) and model.params.file"
+    message = f"The model '{kind}' {what}."
+    hint = f"Write {example}, or set one of {settings}."
+    return ConfigError(message, code="model-incomplete", hint=hint)
+
+
+def _no_script(wanted: str, value: object) -> ConfigError:
+    message = f"model.params.{wanted}, not {value!r}."
+    hint = 'Such as "script": [{"text": "Done."}], or "file": "replies.yaml".'
+    return ConfigError(message[:300], code="script-invalid", hint=hint)
 
 
 def _path(base: str, name: str) -> str:
-    return os.path.join(base, os.path.expanduser(name))
+    """Returns the path of a file as it is named on the command line or in a setting."""
+    expanded = os.path.expanduser(name)
+    return os.path.join(base, expanded)
 
 
 # --- recordings ------------------------------------------------------------------------------------------------------
 
 
 def _recorded(make: Callable[..., Model], written: str, name: str, base: str, recordings: Recordings | None) -> Model:
+    """Makes the model from a file, or from the events of a run."""
     path = _path(base, name)
-    if os.path.exists(path) or name.endswith(".jsonl") or recordings is None:
+    is_file = os.path.exists(path) or name.endswith(".jsonl")
+    if is_file or recordings is None:
         return make(path, name=written)
     events = recordings(name)
-    model = _import("prowess.models.replay:ReplayModel")(events, name=written)
+    replay = _import("prowess.models.replay:ReplayModel")
+    model = replay(events, name=written)
     if not model.unused:
-        raise ConfigError(
-            f"The run '{name[:80]}' has no replies of a model to replay.",
-            code="recording-invalid",
-            hint="Name a run that asked a model, or the path of its events.jsonl.",
-        )
+        message = f"The run '{name[:80]}' has no replies of a model to replay."
+        hint = "Name a run that asked a model, or the path of its events.jsonl."
+        raise ConfigError(message, code="recording-invalid", hint=hint)
     return model
 
 
@@ -164,40 +190,42 @@ def _recorded(make: Callable[..., Model], written: str, name: str, base: str, re
 def _find_installed(written: str, kind: str) -> EntryPoint:
     found = installed(GROUP)
     if kind not in found:
-        _check_known(written, kind, [*PROVIDERS, *sorted(found)])
+        known = [*PROVIDERS, *sorted(found)]
+        raise _unknown(written, kind, known)
     return found[kind]
 
 
-def _installed(written: str, kind: str, name: str, environ: Mapping[str, str], params: dict[str, Any]) -> Model:
+def _installed(written: str, kind: str, name: str, environ: Mapping[str, str], params: JsonObject) -> Model:
+    """Makes a model of an installed package, which gets the parameters as they are."""
     entry = _find_installed(written, kind)
     try:
         make = entry.load()
     except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"The model '{kind}' is offered by {entry.value}, which cannot be imported: {error}.",
-            code="model-plugin",
-            hint="Reinstall or remove the package that offers it.",
-        ) from error
+        message = f"The model '{kind}' is offered by {entry.value}, which cannot be imported: {error}."
+        hint = "Reinstall or remove the package that offers it."
+        raise ConfigError(message, code="model-plugin", hint=hint) from error
     return make(name, environ=environ, params=params)
 
 
 def _import(place: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
+    """Imports the class or function of a provider."""
+    module_name, _, name = place.partition(":")
+    module = import_module(module_name)
+    return getattr(module, name)
 
 
-def _check_name(written: str, kind: str, provider: _Provider) -> NoReturn:
-    if not provider.after:
-        raise ConfigError(
-            f"The model '{written[:80]}' is not valid: {kind} takes no name.",
-            code="model-unknown",
-            hint=f"Write: --model {kind}",
-        )
-    raise ConfigError(
-        f"The model '{written[:80]}' is not complete: write {kind}:{provider.after}.",
-        code="model-incomplete",
-        hint=f"Such as --model {provider.example}",
-    )
+def _check_name(written: str, name: str, provider: _Provider) -> None:
+    """Refuses a name where the provider takes none, and no name where it needs one."""
+    shown = written[:80]
+    kind, _, _ = written.partition(":")
+    if name and not provider.after:
+        message = f"The model '{shown}' is not valid: {kind} takes no name."
+        hint = f"Write: --model {kind}"
+        raise ConfigError(message, code="model-unknown", hint=hint)
+    if provider.after and not name:
+        message = f"The model '{shown}' is not complete: write {kind}:{provider.after}."
+        hint = f"Such as --model {provider.example}"
+        raise ConfigError(message, code="model-incomplete", hint=hint)
 
 
 _FAMILIES = {
@@ -210,15 +238,32 @@ _FAMILIES = {
 }
 
 
-def _check_known(written: str, kind: str, known: Sequence[str]) -> NoReturn:
-    near = difflib.get_close_matches(kind[:64].lower(), known, n=1)
-    family = _FAMILIES.get(re.split(r"[-.:\d]", kind.lower(), maxsplit=1)[0]) or _FAMILIES.get(kind.lower()[:2])
-    meant = f"{family}:{written[:80]}" if family and not near else near[0] if near else ""
-    forms = ", ".join(
-        f"{name}:{PROVIDERS[name].after}" if name in PROVIDERS and PROVIDERS[name].after else name for name in known
-    )
-    raise ConfigError(
-        f"There is no model '{written[:80]}'.",
-        code="model-unknown",
-        hint=(f"Did you mean {meant}? " if meant else "") + f"There are: {forms}.",
-    )
+def _unknown(written: str, kind: str, known: Sequence[str]) -> ConfigError:
+    """Describes a model that no provider has."""
+    forms = ", ".join(map(_form, known))
+    hint = f"There are: {forms}."
+    meant = _find_meant(written, kind, known)
+    if meant:
+        hint = f"Did you mean {meant}? {hint}"
+    message = f"There is no model '{written[:80]}'."
+    return ConfigError(message, code="model-unknown", hint=hint)
+
+
+def _find_meant(written: str, kind: str, known: Sequence[str]) -> str | None:
+    """Returns a provider with a similar name, or the one that has a model of this name."""
+    lowered = kind.lower()
+    for near in difflib.get_close_matches(lowered[:64], known, n=1):
+        return near
+    start, *_ = re.split(r"[-.:\d]", lowered, maxsplit=1)
+    family = _FAMILIES.get(start) or _FAMILIES.get(lowered[:2])
+    if family is None:
+        return None
+    return f"{family}:{written[:80]}"
+
+
+def _form(name: str) -> str:
+    """Returns how a provider is written, such as `openai:NAME`."""
+    provider = PROVIDERS.get(name)
+    if provider is None or not provider.after:
+        return name
+    return f"{name}:{provider.after}"

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from prowess._internal.json_values import JsonObject
 from prowess.core.events import Finish
 from prowess.core.values import Source, ToolCall
 from prowess.models.actions.schema import (
-    NEEDS,
     NOT_TOOLS,
     PLANNING,
     ActionDocument,
@@ -30,48 +30,61 @@ from prowess.models.actions.schema import (
 
 
 class Translated(NamedTuple):
+    """Parts of a reply that come from a document."""
+
     text: str
     calls: tuple[ToolCall, ...]
     finish: Finish
 
 
 def translate(document: ActionDocument, ids: Iterator[str]) -> Translated:
+    """Returns the calls of a document, the plan first, and its answer."""
+    wanted = [*_plan_calls(document), *_action_calls(document)]
+    calls: list[ToolCall] = []
+    for tool, args in wanted:
+        call = ToolCall(id=next(ids), tool=tool, args=args)
+        calls.append(call)
     action = document.action
-    text = action.content if isinstance(action, FinalAnswer) else ""
-    planned = [(PLANNING, args) for args in _plan_args(document)]
-    calls = tuple(ToolCall(id=next(ids), tool=tool, args=args) for tool, args in [*planned, *_calls(document)])
-    return Translated(text, calls, "stop" if isinstance(action, FinalAnswer) else "calls")
+    if isinstance(action, FinalAnswer):
+        return Translated(action.content, tuple(calls), "stop")
+    return Translated("", tuple(calls), "calls")
 
 
-def _plan_args(document: ActionDocument) -> Iterator[dict[str, Any]]:
+def _plan_calls(document: ActionDocument) -> Iterator[tuple[str, JsonObject]]:
     if document.plan is not None:
-        yield {"plan": document.plan}
-    if document.plan_update is not None:
-        yield {"plan" if document.plan_update.keys() & {"goal", "steps"} else "patch": document.plan_update}
+        yield PLANNING, {"plan": document.plan}
+    update = document.plan_update
+    if update is None:
+        return
+    argument = "plan" if _is_plan(update) else "patch"
+    yield PLANNING, {argument: update}
 
 
-def _calls(document: ActionDocument) -> Iterable[tuple[str, dict[str, Any]]]:
+def _is_plan(update: Mapping[str, Any]) -> bool:
+    """True for a whole plan in place of a patch."""
+    return "goal" in update or "steps" in update
+
+
+def _action_calls(document: ActionDocument) -> Iterator[tuple[str, JsonObject]]:
     match document.action:
         case SelectSkills(skills=skills, reason=reason):
-            refs = dict.fromkeys(skill.ref for skill in skills)
-            return [("skill_load", _said(skill=ref, reason=reason)) for ref in refs]
+            refs = [skill.ref for skill in skills]
+            for ref in dict.fromkeys(refs):
+                yield "skill_load", _said(skill=ref, reason=reason)
         case LoadResource(skill=skill, relative_path=path, section_hint=hint):
-            return [("skill_read", _said(skill=skill.ref, path=path, section_hint=hint))]
+            args = _said(skill=skill.ref, path=path, section_hint=hint)
+            yield "skill_read", args
         case RunScript(skill=skill, relative_path=path, args=args):
-            return [("skill_run", {"skill": skill.ref, "script": path, "args": list(args)})]
+            yield "skill_run", {"skill": skill.ref, "script": path, "args": list(args)}
         case CallTool(tool=tool, args=args):
-            return [(tool, dict(args))]
+            yield tool, dict(args)
         case FinalAnswer():
-            return []
+            pass
 
 
-def _said(**args: str | None) -> dict[str, Any]:
+def _said(**args: str | None) -> JsonObject:
+    """Returns the arguments that are not empty."""
     return {name: value for name, value in args.items() if value}
-
-
-def tool_of(action_type: str) -> str:
-    """Returns the tool behind a type of action, or "" when the action names the tool or needs none."""
-    return NEEDS.get(action_type, "")
 
 
 # --- calls to actions ------------------------------------------------------------------------------------------------
@@ -86,74 +99,109 @@ def render_documents(text: str, calls: Sequence[ToolCall]) -> str:
     if calls and not rest and not text:  # a document needs an action, so a plan alone becomes a call
         plan, rest = {}, list(calls)
     if not rest:
-        return _dump({**plan, "action": {"type": "final_answer", "content": text}})
-    actions = [_action_of(group) for _, group in groupby(rest, key=_kin)]
-    lines = [_dump({**(plan if not at else {}), "action": action}) for at, action in enumerate(actions)]
-    return "\n".join([text, *lines] if text else lines)
+        answer = {"type": "final_answer", "content": text}
+        return _dump({**plan, "action": answer})
+    lines = [text] if text else []
+    for _, group in groupby(rest, key=_kin):
+        action = _action_of(list(group))
+        document = _dump({**plan, "action": action})
+        lines.append(document)
+        plan = {}  # only the first document has it
+    return "\n".join(lines)
 
 
 def name_action(call: ToolCall) -> str:
     """Returns the name by which the model knows the call: the action, or the tool that it called."""
+    if call.tool in NOT_TOOLS:
+        return NOT_TOOLS[call.tool]
     kind = _action_of([call])["type"]
-    return NOT_TOOLS.get(call.tool, call.tool if kind == "call_tool" else kind)
+    return call.tool if kind == "call_tool" else kind
 
 
-def _split_plan(calls: Sequence[ToolCall]) -> tuple[dict[str, Any], list[ToolCall]]:
-    plan: dict[str, Any] = {}
+def _split_plan(calls: Sequence[ToolCall]) -> tuple[JsonObject, list[ToolCall]]:
+    """Returns the fields of the plan, and the calls that stay calls."""
+    plan: JsonObject = {}
     rest = list(calls)
     for argument, field in (("plan", "plan"), ("patch", "plan_update")):
-        value = rest[0].args.get(argument) if rest and rest[0].tool == PLANNING and len(rest[0].args) == 1 else None
-        if isinstance(value, dict) and value and not (argument == "patch" and value.keys() & {"goal", "steps"}):
+        value = _find_plan(rest[0], argument) if rest else None
+        if value:
             plan[field] = value
-            rest = rest[1:]
+            rest.pop(0)
     return plan, rest
+
+
+def _find_plan(call: ToolCall, argument: str) -> JsonObject | None:
+    """Returns the only argument of a call, if the document has a field for it."""
+    if call.tool != PLANNING or len(call.args) != 1:
+        return None
+    value = call.args.get(argument)
+    if not isinstance(value, dict) or (argument == "patch" and _is_plan(value)):
+        return None
+    return value
 
 
 def _kin(call: ToolCall) -> object:
     """Returns the group key of a call: skills selected for one reason are one action, other calls stand alone."""
-    return ("select_skills", call.args.get("reason")) if _is_selection(call) else id(call)
+    if _is_selection(call):
+        return "select_skills", call.args.get("reason")
+    return id(call)
 
 
-def _action_of(group: Iterable[ToolCall]) -> dict[str, Any]:
-    calls = list(group)
+def _action_of(calls: Sequence[ToolCall]) -> JsonObject:
+    """Returns the action of one call, or of several that select skills."""
     call = calls[0]
     args = call.args
     if _is_selection(call):
         skills = [_skill(each.args["skill"]) for each in calls]
-        return {"type": "select_skills", "skills": skills, **_said(reason=args.get("reason"))}
-    if call.tool == "skill_read" and _fits(args, ("skill", "path"), ("section_hint",)):
-        hint = _said(section_hint=args.get("section_hint"))
-        return {"type": "load_resource", "skill": _skill(args["skill"]), "relative_path": args["path"], **hint}
-    words = args.get("args", [])
-    named = {name: value for name, value in args.items() if name != "args"}
-    if call.tool == "skill_run" and _fits(named, ("skill", "script")) and _are_texts(words):
-        return {"type": "run_script", "skill": _skill(args["skill"]), "relative_path": args["script"], "args": words}
+        action = {"type": "select_skills", "skills": skills}
+        return action | _said(reason=args.get("reason"))
+    if call.tool == "skill_read" and _fits(args, {"skill", "path"}, {"section_hint"}):
+        skill = _skill(args["skill"])
+        action = {"type": "load_resource", "skill": skill, "relative_path": args["path"]}
+        return action | _said(section_hint=args.get("section_hint"))
+    if call.tool == "skill_run" and _is_script(args):
+        skill = _skill(args["skill"])
+        words = args.get("args", [])
+        return {"type": "run_script", "skill": skill, "relative_path": args["script"], "args": words}
     return {"type": "call_tool", "tool": call.tool, "args": args}
 
 
 def _is_selection(call: ToolCall) -> bool:
-    return call.tool == "skill_load" and _fits(call.args, ("skill",), ("reason",))
+    if call.tool != "skill_load":
+        return False
+    return _fits(call.args, {"skill"}, {"reason"})
 
 
-def _fits(args: Mapping[str, Any], required: Sequence[str], optional: Sequence[str] = ()) -> bool:
+def _is_script(args: Mapping[str, Any]) -> bool:
+    """True for the arguments of a script, not of a command."""
+    named = dict(args)
+    words = named.pop("args", [])
+    return _are_texts(words) and _fits(named, {"skill", "script"}, set())
+
+
+def _fits(args: Mapping[str, Any], required: set[str], optional: set[str]) -> bool:
     """True when there are only these arguments, and each is a non-empty text."""
-    names = args.keys()
-    return (
-        names >= set(required)
-        and names <= {*required, *optional}
-        and all(isinstance(value, str) and value for value in args.values())
-    )
+    allowed = required | optional
+    if not required <= set(args) <= allowed:
+        return False
+    values = list(args.values())
+    return _are_texts(values) and all(values)
 
 
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if not isinstance(value, list):
+        return False
+    return all(isinstance(item, str) for item in value)
 
 
 def _skill(ref: str) -> dict[str, str]:
-    source, colon, name = ref.partition(":")
-    if colon and name and source in typing.get_args(Source) and not name.startswith(f"{source}:"):
-        return {"name": name, "source": source}
-    return {"name": ref}
+    """Returns a reference as the model writes it; `SkillName.ref` is the way back."""
+    source, _, name = ref.partition(":")
+    if not name or source not in typing.get_args(Source):
+        return {"name": ref}
+    if name.startswith(f"{source}:"):  # SkillName.ref adds no second source
+        return {"name": ref}
+    return {"name": name, "source": source}
 
 
 def _dump(value: Any) -> str:

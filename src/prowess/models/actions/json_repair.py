@@ -27,132 +27,112 @@ def repair(text: str, *, close: Close = "all") -> str | None:
 
 def find_objects(text: str, *, close: Close = "all") -> Iterator[str]:
     """Yields every repaired object of a text. Ends at the first that cannot be repaired."""
-    end, tries = 0, 0
-    while tries < _TRIES and (start := text.find("{", end)) >= 0:
+    end = 0
+    while begun := _BEGINNING.search(text, end):
+        start = begun.start()
         fenced = "```" in text[max(0, start - 20) : start]
         repairer = _JsonRepairer(_without_fence(text) if fenced else text, start, close)
         try:
             repaired = repairer.repair()
-            found = load_json(repaired)
-        except (_Prose, RecursionError):
-            end, tries = start + 1, tries + 1
-            continue
+            load_json(repaired)
         except ValueError:
             return
+        yield repaired
         end = repairer.at
-        if found:  # `{}` in a sentence is no document
-            yield repaired
 
 
-_TRIES = 100
-_SPACE = re.compile(r"\s*")
-_STRING = re.compile(r'"((?:[^"\\]+|\\.)*)("?)', re.DOTALL)
-_SMART = re.compile(r'[“”„]([^“”„"\\\x00-\x1f]*)[“”]')
-_TOKEN = re.compile(r"[-+.\w]+")
+_SMART = r'[“”„]([^“”„"\\\x00-\x1f]*)[“”]'
+_BEGINNING = re.compile(rf'\{{\s*(?:"[^"\\]*(?:\\.[^"\\]*)*"|{_SMART})\s*:', re.DOTALL)  # not a bracket in a sentence
+_TOKEN = re.compile(rf'\s*(?:"((?:[^"\\]+|\\.)*)("?)|{_SMART}|([-+.\w]+)|([][{{}},:]))', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _LITERALS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 _CLOSING = {"{": "}", "[": "]"}
 
 
 def _without_fence(text: str) -> str:
+    """Removes a closing fence, which would become part of a text that is not closed."""
     kept = text.rstrip()
-    return kept[:-3].rstrip() if kept.endswith("```") else text
+    if not kept.endswith("```"):
+        return text
+    return kept[:-3].rstrip()
 
 
-class _Prose(Exception):
-    """Bracket that belongs to a sentence, not to an object."""
+def _escape(control: re.Match[str]) -> str:
+    quoted = json.dumps(control[0])
+    return quoted[1:-1]
 
 
 class _JsonRepairer:
-    """Walks over one object from its opening bracket. `at` is the position of its end."""
+    """Copies one object from its opening bracket. `at` is the position of its end. The parser refuses what stays."""
 
     def __init__(self, text: str, at: int, close: Close) -> None:
-        self.text, self.at, self.close = text, at, close
+        self.text = text
+        self.at = at
+        self.close = close
         self.out: list[str] = []
         self.open: list[str] = []
 
     def repair(self) -> str:
-        wanted, comma = "value", False
-        while True:
-            self.at = _end(_SPACE, self.text, self.at)
-            if self.at == len(self.text):
-                return self._close_all(wanted)
-            char = self.text[self.at]
-            if wanted == "separator" and char == ",":
-                wanted, comma = "item", True
-                self.at += 1
-            elif wanted in ("separator", "item") and char == _CLOSING[self.open[-1]]:
-                self.out.append(char)  # a comma before it is dropped
-                self.open.pop()
-                self.at += 1
-                wanted, comma = "separator", False
-                if not self.open:
-                    return "".join(self.out)
-            elif wanted == "colon" and char == ":":
-                self.out.append(": ")
-                self.at += 1
-                wanted = "value"
-            elif wanted in ("value", "item"):
-                if comma:
-                    self.out.append(", ")
-                    comma = False
-                is_key = wanted == "item" and self.open[-1] == "{"
-                opened = self._value(char, is_key=is_key)
-                wanted = "colon" if is_key else "item" if opened else "separator"
-            else:
-                raise self._wrong()
-
-    def _value(self, char: str, *, is_key: bool) -> bool:
-        """Copies one value, or opens a container and returns True."""
-        if char == '"':
-            self._string()
-        elif smart := _SMART.match(self.text, self.at):
-            self.out.append(json.dumps(smart[1], ensure_ascii=False))
-            self.at = smart.end()
-        elif is_key:
-            raise self._wrong()
-        elif char in _CLOSING:
-            if len(self.open) >= MAX_DEPTH:
-                raise self._wrong()
-            self.out.append(char)
-            self.open.append(char)
-            self.at += 1
-            return True
-        elif token := _TOKEN.match(self.text, self.at):
-            self.out.append(_LITERALS.get(token[0], token[0]))
+        while token := _TOKEN.match(self.text, self.at):
             self.at = token.end()
-            if self.at == len(self.text) and token[0] not in _LITERALS:
-                raise self._wrong()  # the rest of a number would change its value
+            string, quote, smart, word, mark = token.groups()
+            if string is not None:
+                self._copy_string(string, is_closed=bool(quote))
+            elif smart is not None:
+                self.out.append(json.dumps(smart, ensure_ascii=False))
+            elif word:
+                self._copy_word(word)
+            else:
+                self._copy_mark(mark)
+            if not self.open:
+                return "".join(self.out)
+        self._close_all()
+        return "".join(self.out)
+
+    def _copy_string(self, string: str, *, is_closed: bool) -> None:
+        """Copies a text with its line breaks escaped."""
+        if not is_closed:
+            self._check(self.close == "all")
+            self.at = len(self.text)  # half of an escape is left out
+        escaped = _CONTROL.sub(_escape, string)
+        self.out.append(f'"{escaped}"')
+
+    def _copy_word(self, word: str) -> None:
+        """Copies a number or a literal."""
+        before = self.out[-1]
+        self._check(before in (": ", ", ", "["))  # two words would become one
+        literal = _LITERALS.get(word)
+        if literal is None:
+            self._check(self.at < len(self.text))  # the rest of a number would change its value
+        self.out.append(literal or word)
+
+    def _copy_mark(self, mark: str) -> None:
+        if mark in _CLOSING:
+            self._check(len(self.open) < MAX_DEPTH)
+            self.open.append(mark)
+            self.out.append(mark)
+        elif mark in (",", ":"):
+            self.out.append(f"{mark} ")
         else:
-            raise self._wrong()
-        return False
+            self._close(mark)
 
-    def _string(self) -> None:
-        found = _STRING.match(self.text, self.at)
-        assert found is not None
-        if not found[2]:
-            self._allow_all()
-        self.out.append('"' + _CONTROL.sub(lambda c: json.dumps(c[0])[1:-1], found[1]) + '"')
-        self.at = found.end() if found[2] else len(self.text)
+    def _close(self, bracket: str) -> None:
+        """Closes the last open bracket. A comma before it is dropped."""
+        if self.out[-1] == ", " and self.out[-2] not in _CLOSING:
+            self.out.pop()
+        self.open.pop()
+        self.out.append(bracket)
 
-    def _close_all(self, wanted: str) -> str:
-        if wanted in ("colon", "value"):
-            raise self._wrong()  # the rest would have to be invented
-        if self.close == "nothing":
-            raise self._wrong()
+    def _close_all(self) -> None:
+        """Closes what is open at the end of the text, if that is allowed."""
+        rest = self.text[self.at :]
+        self._check(not rest.strip())
+        self._check(self.close != "nothing")
         if "[" in self.open:
-            self._allow_all()
-        return "".join([*self.out, *(_CLOSING[bracket] for bracket in reversed(self.open))])
+            self._check(self.close == "all")
+        while self.open:
+            self._close(_CLOSING[self.open[-1]])
 
-    def _allow_all(self) -> None:
-        if self.close != "all":
-            raise self._wrong()
-
-    def _wrong(self) -> Exception:
-        """Returns the error. Before the first complete key, the bracket may belong to a sentence."""
-        return ValueError("not JSON") if ": " in self.out else _Prose()
-
-
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
+    def _check(self, can_be_repaired: bool) -> None:
+        if not can_be_repaired:
+            raise ValueError("not JSON")

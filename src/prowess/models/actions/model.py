@@ -9,21 +9,29 @@ once, then sent back with the reason, at most `tries` times.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
-from itertools import count
+from dataclasses import replace
 from typing import Any
 
 from prowess._internal.json_values import load_json
 from prowess.core.events import CallDelta, ModelReplied, TextDelta
 from prowess.core.ports import ClosableModel, FiniteModel, Model, describe_model
-from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage
+from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage, add_usage
 from prowess.errors import ModelMalformed
-from prowess.models.actions.calls import tool_of, translate
+from prowess.models.actions.calls import translate
 from prowess.models.actions.json_repair import Close, find_objects
 from prowess.models.actions.partial_json import MAX_DEPTH, TextTail, parse_partial
-from prowess.models.actions.schema import PLANNING, ActionDocument, is_document, parse_document, render_schema
+from prowess.models.actions.schema import (
+    NEEDS,
+    PLANNING,
+    ActionDocument,
+    find_action,
+    is_document,
+    parse_document,
+    render_schema,
+)
 from prowess.models.actions.transcript import render_transcript
 
 OnDelta = Callable[[TextDelta | CallDelta], None]
@@ -61,25 +69,28 @@ class StructuredActions:
         names = [tool.name for tool in tools]
         wanted = render_schema(names, schema)
         request = render_transcript(messages, tools)
-        live = _LiveDocument(on_delta)
+        live = _LiveDocument(on_delta or _ignore)
         listen = live.take if on_delta else None
         usage = Usage()
         for left in range(self._tries, -1, -1):
             reply = await self.inner.reply(request, (), on_delta=listen, schema=wanted)
-            usage = _sum(usage, reply.usage)
+            usage = add_usage(usage, reply.usage)
+            reply = replace(reply, usage=usage)
             if reply.calls or reply.finish == "filter":  # the model has its own tools, or its reply was filtered
-                return replace(reply, usage=usage)
+                return reply
             try:
                 document = _read(reply, names)
             except ValueError as error:
+                why = str(error)
                 if not left:
-                    raise self._invalid(reply.text, str(error)) from error
+                    raise self._invalid(reply.text, why) from error
                 live.forget()
-                request = [*request, *_sent_back(reply.text, str(error))]
+                request = [*request, *_sent_back(reply.text, why)]
                 continue
-            done = translate(document, _new_ids(messages))
+            ids = _new_ids(messages)
+            done = translate(document, ids)
             live.complete(done.text, done.calls)
-            return replace(reply, text=done.text, calls=done.calls, finish=done.finish, usage=usage)
+            return replace(reply, **done._asdict())
         raise AssertionError("the last try returns or raises")
 
     async def aclose(self) -> None:
@@ -91,26 +102,32 @@ class StructuredActions:
             self.inner.assert_finished()
 
     def _invalid(self, text: str, why: str) -> ModelMalformed:
-        return ModelMalformed(
-            f"{self.name} gave no valid action in {self._tries + 1} tries: {why}. Its last reply began: {text[:500]!r}",
-            code="action-invalid",
-            hint="Use a model that can be held to a JSON Schema, or, if it can call tools, --protocol tools.",
-        )
+        """Describes the last reply, after which there is no other try."""
+        said = f"Its last reply began: {text[:500]!r}"
+        tries = self._tries + 1
+        message = f"{self.name} gave no valid action in {tries} tries: {why}. {said}"
+        hint = "Use a model that can be held to a JSON Schema, or, if it can call tools, --protocol tools."
+        return ModelMalformed(message, code="action-invalid", hint=hint)
+
+
+def _ignore(delta: TextDelta | CallDelta) -> None:
+    """Ignores a piece, because nobody listens."""
 
 
 def _read(reply: ModelReplied, tools: Sequence[str]) -> ActionDocument:
     """Reads the document in a reply. ValueError tells the model what is wrong. A reply that was cut off is an error."""
     text = _THOUGHT.sub("", reply.text, count=1)
+    is_cut = reply.finish == "length"
     try:
         data = load_json(text)
     except (ValueError, RecursionError) as error:
-        data = _repaired(text, ("nothing",) if reply.finish == "length" else ("nothing", "objects", "all"))
-        if data is None and reply.finish == "length":
-            raise ModelMalformed(
-                f"The reply was cut off after {len(reply.text)} characters, before its JSON document was complete.",
-                code="reply-cut",
-                hint="Let the model write longer replies (max_tokens), or ask for less at once.",
-            ) from None
+        data = _repaired(text, _IF_CUT if is_cut else _IF_WHOLE)
+        if data is None and is_cut:
+            message = (
+                f"The reply was cut off after {len(reply.text)} characters, before its JSON document was complete."
+            )
+            hint = "Let the model write longer replies (max_tokens), or ask for less at once."
+            raise ModelMalformed(message, code="reply-cut", hint=hint) from None
         if data is None:
             raise ValueError(f"it is not one JSON object: {error}") from None
     return parse_document(_storable(data), tools)
@@ -124,9 +141,10 @@ def _repaired(text: str, closing: Sequence[Close]) -> Any:
     for close in closing:
         for repaired in find_objects(text, close=close):
             data = load_json(repaired)
-            if is_document(data):
-                action = data["action"] if isinstance(data.get("action"), dict) else data
-                return data if close != "all" or action.get("type") == "final_answer" else None
+            if not is_document(data):
+                continue
+            is_answer = find_action(data).get("type") == "final_answer"
+            return data if is_answer or close != "all" else None
     return None
 
 
@@ -140,36 +158,44 @@ def _storable(value: Any, depth: int = 0) -> Any:
         return [_storable(item, depth + 1) for item in value]
     if isinstance(value, dict):
         return {_storable(name): _storable(item, depth + 1) for name, item in value.items()}
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+    if isinstance(value, float) and math.isinf(value):
         raise ValueError("a number is too large")
     return value
 
 
 def _sent_back(text: str, why: str) -> list[Message]:
-    said = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
-    ask = f"This reply cannot be used: {why[:1000]}. Reply again, with exactly one JSON object and nothing else."
-    return [
-        Message(role="assistant", parts=(Part(text=said or "(nothing)"),)),
-        Message(role="user", parts=(Part(text=ask, ref="note:protocol"),)),
-    ]
+    """Returns the reply and the reason why it cannot be used, as messages."""
+    said = text or "(nothing)"
+    if len(text) > _SHOWN:
+        said = text[:_SHOWN] + "…"
+    why = why[:1000]
+    ask = f"This reply cannot be used: {why}. Reply again, with exactly one JSON object and nothing else."
+    shown = Part(text=said)
+    asked = Part(text=ask, ref="note:protocol")
+    reply = Message(role="assistant", parts=(shown,))
+    reason = Message(role="user", parts=(asked,))
+    return [reply, reason]
 
 
 def _new_ids(messages: Sequence[Message]) -> Iterator[str]:
     """Yields a1, a2 …, after the ids of the transcript: the same transcript gives the same ids."""
-    taken = [int(found[1]) for m in messages for call in m.calls if (found := _ID.fullmatch(call.id))]
-    return (f"a{number}" for number in count(max(taken, default=0) + 1))
-
-
-def _sum(left: Usage, right: Usage) -> Usage:
-    known = [cost for cost in (left.cost, right.cost) if cost is not None]
-    numbers = {f.name: getattr(left, f.name) + getattr(right, f.name) for f in fields(Usage) if f.name != "cost"}
-    return Usage(**numbers, cost=sum(known) if known else None)
+    last = 0
+    for message in messages:
+        for call in message.calls:
+            found = _ID.fullmatch(call.id)
+            if found:
+                last = max(last, int(found[1]))
+    while True:
+        last += 1
+        yield f"a{last}"
 
 
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _HALVES = re.compile(r"[\ud800-\udfff]")
 _ID = re.compile(r"a([0-9]{1,9})")
 _SHOWN = 4_000
+_IF_CUT: Sequence[Close] = ("nothing",)
+_IF_WHOLE: Sequence[Close] = ("nothing", "objects", "all")
 
 
 # --- while it arrives ------------------------------------------------------------------------------------------------
@@ -178,7 +204,7 @@ _SHOWN = 4_000
 class _LiveDocument:
     """Passes on parts before the document is complete: the answer as it grows, the tool once it is known."""
 
-    def __init__(self, on_delta: OnDelta | None) -> None:
+    def __init__(self, on_delta: OnDelta) -> None:
         self._on_delta = on_delta
         self._shown: list[str] = []  # pieces of the answer
         self.forget()
@@ -191,7 +217,7 @@ class _LiveDocument:
         self._quiet = bool(self._shown)  # two answers must not run into each other
 
     def take(self, delta: TextDelta | CallDelta) -> None:
-        if self._on_delta is None or self._quiet:
+        if self._quiet:
             return
         if isinstance(delta, CallDelta):
             self._on_delta(delta)
@@ -209,7 +235,8 @@ class _LiveDocument:
         """Passes on the parts that could not be streamed."""
         shown = "".join(self._shown)
         if text.startswith(shown):
-            self._show(text[len(shown) :])
+            rest = text.removeprefix(shown)
+            self._show(rest)
         for call in calls[len(self._tools) :]:
             self._announce(call.tool)
 
@@ -218,41 +245,50 @@ class _LiveDocument:
         text = self._text.lstrip()
         if "<think>".startswith(text[:7]):
             text = text.partition("</think>")[2]
-        start = text.find("{")
-        data = parse_partial(text[start:]) if start >= 0 else {}
-        action = data["action"] if isinstance(data.get("action"), dict) else data
-        plans = [name for name in list(data)[:-1] if name in ("plan", "plan_update") and data[name]]
-        for _ in plans[len(self._tools) :]:
-            self._announce(PLANNING)
+        _, bracket, rest = text.partition("{")
+        document = bracket + rest
+        data = parse_partial(document) if document else {}
+        self._announce_plans(data)
+        action = find_action(data)
         kind = action.get("type")
-        tool = action.get("tool") if kind == "call_tool" else tool_of(str(kind))
+        tool = action.get("tool") if kind == "call_tool" else NEEDS.get(str(kind))
         if isinstance(tool, str) and tool:
             self._announce(tool)
         elif kind == "final_answer":
-            self._begin_answer(text[start:])
-        self._quiet = self._quiet or bool(tool) or len(self._text) > _LOOKED_AT
+            self._begin_answer(document)
+        if tool or len(self._text) > _LOOKED_AT:
+            self._quiet = True
 
-    def _begin_answer(self, text: str) -> None:
-        data = parse_partial(text, cut_texts=True)
-        action = data["action"] if isinstance(data.get("action"), dict) else data
-        content = action.get("content")
-        for found in reversed(list(_CONTENT.finditer(text))) if isinstance(content, str) else ():
+    def _announce_plans(self, data: Mapping[str, Any]) -> None:
+        """Announces each plan that is whole, once."""
+        whole = dict(data)
+        if whole:
+            whole.popitem()  # the last field may still grow
+        plans = bool(whole.get("plan")) + bool(whole.get("plan_update"))
+        while len(self._tools) < plans:
+            self._announce(PLANNING)
+
+    def _begin_answer(self, document: str) -> None:
+        data = parse_partial(document, cut_texts=True)
+        content = find_action(data).get("content")
+        if not isinstance(content, str):
+            return
+        for found in reversed(list(_CONTENT.finditer(document))):
             tail = TextTail()
-            if tail.feed(text[found.end() :]) == content:
+            if tail.feed(document[found.end() :]) == content:
                 self._answer = tail
                 self._show(content)
                 return
 
     def _show(self, text: str) -> None:
-        text = _HALVES.sub("\ufffd", text)
-        if text and self._on_delta is not None:
+        if text:
             self._shown.append(text)
             self._on_delta(TextDelta(text=text))
 
     def _announce(self, tool: str) -> None:
-        if self._on_delta is not None:
-            self._on_delta(CallDelta(index=len(self._tools), tool=tool))
-            self._tools.append(tool)
+        index = len(self._tools)
+        self._on_delta(CallDelta(index=index, tool=tool))
+        self._tools.append(tool)
 
 
 _CONTENT = re.compile(r'"content"\s*+:\s*+"')

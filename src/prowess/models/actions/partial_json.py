@@ -35,12 +35,14 @@ class TextTail:
         if self.done:
             return ""
         raw = self._held + chunk
-        whole = _WHOLE.match(raw)
-        end = whole.end() if whole else 0
-        self._held, self.done = raw[end:], raw[end : end + 1] == '"'
+        found = _WHOLE.match(raw)
+        end = found.end() if found else 0
+        whole = raw[:end]
+        self._held = raw[end:]
+        self.done = self._held.startswith('"')
         if len(self._held) >= _LONGEST_ESCAPE and not self.done:
             raise ValueError("there is no such escape")
-        return from_json(f'"{raw[:end]}"'.encode())
+        return from_json(f'"{whole}"'.encode())
 
 
 _LONGEST_ESCAPE = 12  # a surrogate pair

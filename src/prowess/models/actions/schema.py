@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from prowess._internal.json_values import JsonObject
 from prowess.core.values import Source
 
 
@@ -26,37 +27,45 @@ class _Read(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_spelling(cls, value: Any) -> Any:
-        return _without_misspelt(value, cls.model_fields)
+    def _check_fields(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            _check_spelling(value, cls.model_fields)
+        return value
 
 
-def _without_misspelt(value: Any, fields: Collection[str]) -> Any:
-    if isinstance(value, Mapping):
-        for name in value:
-            if name not in fields:
-                near = difflib.get_close_matches(str(name)[:64], fields, n=1, cutoff=0.8)
-                if near and near[0] not in value:
-                    raise ValueError(f"there is no field '{name}', did you mean '{near[0]}'?")
-    return value
+def _check_spelling(data: Mapping[str, Any], fields: Collection[str]) -> None:
+    """Refuses an unknown field that looks like a missing one."""
+    for name in data:
+        if name in fields:
+            continue
+        written = str(name)[:64]
+        for near in difflib.get_close_matches(written, fields, n=1, cutoff=0.8):
+            if near not in data:
+                raise ValueError(f"there is no field '{name}', did you mean '{near}'?")
 
 
 def _named(value: Any) -> Any:
+    """Takes a text for the name of a skill."""
     return {"name": value} if isinstance(value, str) else value
 
 
 def _listed(value: Any) -> Any:
+    """Takes one item for a list of one."""
     return [value] if isinstance(value, (str, Mapping)) else value
 
 
 def _word(value: Any) -> Any:
     """Converts a value to a text as a shell would write it."""
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return str(value).lower()
     return str(value) if isinstance(value, (int, float)) else value
 
 
-def _text(value: Any) -> Any:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _text(value: Any) -> str:
+    """Takes the JSON of an answer under a schema for its text."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 class SkillName(_Read):
@@ -97,7 +106,7 @@ class RunScript(_Read):
 class CallTool(_Read):
     type: Literal["call_tool"] = "call_tool"
     tool: str = Field(min_length=1)
-    args: dict[str, Any] = {}
+    args: JsonObject = {}
 
 
 class FinalAnswer(_Read):
@@ -107,90 +116,98 @@ class FinalAnswer(_Read):
 
 Action = SelectSkills | LoadResource | RunScript | CallTool | FinalAnswer
 ACTIONS: dict[str, type[_Read]] = {kind.model_fields["type"].default: kind for kind in typing.get_args(Action)}
-_DOCUMENT = ("plan", "plan_update", "action")
+_KINDS = ", ".join(ACTIONS)
 
 
 class ActionDocument(NamedTuple):
     action: Action
-    plan: dict[str, Any] | None = None
-    plan_update: dict[str, Any] | None = None
+    plan: JsonObject | None = None
+    plan_update: JsonObject | None = None
 
 
 def is_document(data: Any) -> bool:
     """True when the data is meant as a document, valid or not. An action alone counts as a document without a plan."""
-    return isinstance(data, Mapping) and ("action" in data or isinstance(data.get("type"), str))
+    if not isinstance(data, Mapping):
+        return False
+    return "action" in data or isinstance(data.get("type"), str)
+
+
+def find_action(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the action of a document, valid or not."""
+    action = data.get("action")
+    if isinstance(action, dict):
+        return action
+    return data
 
 
 def parse_document(data: Any, tools: Collection[str] = ()) -> ActionDocument:
     if not isinstance(data, Mapping):
         raise ValueError("the reply must be one JSON object with the field 'action'")
-    if "action" not in data and isinstance(data.get("type"), str):
+    if "action" not in data and is_document(data):
         return ActionDocument(_parse_action(data, tools))
-    _without_misspelt(data, _DOCUMENT)
+    _check_spelling(data, ActionDocument._fields)
     if "action" not in data:
         raise ValueError("the field 'action' is missing")
-    plans: list[dict[str, Any] | None] = []
-    for name in ("plan", "plan_update"):
-        value = data.get(name)
-        if value is not None and not isinstance(value, dict):
-            raise ValueError(f"'{name}' must be an object")
-        plans.append(value or None)
-    return ActionDocument(_parse_action(data["action"], tools), *plans)
+    plan = _parse_plan(data, "plan")
+    update = _parse_plan(data, "plan_update")
+    return ActionDocument(_parse_action(data["action"], tools), plan, update)
+
+
+def _parse_plan(data: Mapping[str, Any], field: str) -> JsonObject | None:
+    value = data.get(field)
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise ValueError(f"'{field}' must be an object")
+    return value or None
 
 
 def _parse_action(data: Any, tools: Collection[str]) -> Action:
-    kinds = ", ".join(ACTIONS)
-    if not isinstance(data, Mapping) or not isinstance(data.get("type"), str):
-        raise ValueError(f"'action' must be an object with a 'type', one of {kinds}")
-    kind = ACTIONS.get(data["type"])
+    name = data.get("type") if isinstance(data, Mapping) else None
+    if not isinstance(name, str):
+        raise ValueError(f"'action' must be an object with a 'type', one of {_KINDS}")
+    kind = ACTIONS.get(name)
     if kind is None:
-        name = data["type"][:64]
-        near = difflib.get_close_matches(name, ACTIONS, n=1)
-        meant = f" Did you mean '{near[0]}'?" if near else ""
-        if name in tools:
-            meant = f' It is a tool: {{"type": "call_tool", "tool": "{name}", "args": {{…}}}}.'
-        raise ValueError(f"there is no action type '{name}'.{meant} There are: {kinds}")
+        raise ValueError(_no_action(name[:64], tools))
     try:
         return typing.cast(Action, kind.model_validate(data))
     except ValidationError as error:
-        problems = "; ".join(_problem(each) for each in error.errors()[:5])
-        raise ValueError(f"action {data['type']}: {problems}") from None
+        first = error.errors()[:5]
+        problems = "; ".join(map(_problem, first))
+        raise ValueError(f"action {name}: {problems}") from None
+
+
+def _no_action(name: str, tools: Collection[str]) -> str:
+    meant = ""
+    for near in difflib.get_close_matches(name, ACTIONS, n=1):
+        meant = f" Did you mean '{near}'?"
+    if name in tools:
+        meant = f' It is a tool: {{"type": "call_tool", "tool": "{name}", "args": {{…}}}}.'
+    return f"there is no action type '{name}'.{meant} There are: {_KINDS}"
 
 
 def _problem(error: Any) -> str:
+    """Renders an error of pydantic for the model."""
     place = ".".join(map(str, error["loc"])) or "action"
-    return f"'{place}' is missing" if error["type"] == "missing" else f"'{place}': {_without_prefix(error['msg'])}"
-
-
-def _without_prefix(message: str) -> str:
-    return message.removeprefix("Value error, ")
+    if error["type"] == "missing":
+        return f"'{place}' is missing"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"'{place}': {message}"
 
 
 # --- the schema ------------------------------------------------------------------------------------------------------
 
-_STRING: dict[str, Any] = {"type": "string"}
 NEEDS = {"select_skills": "skill_load", "load_resource": "skill_read", "run_script": "skill_run"}
 PLANNING = "update_plan"
 NOT_TOOLS = {NEEDS["select_skills"]: "select_skills", PLANNING: "plan"}  # not for call_tool -> name in a document
 
 
-def _object(fields: Mapping[str, Any], *optional: str) -> dict[str, Any]:
-    required = [name for name in fields if name not in optional]
-    return {"type": "object", "properties": dict(fields), "required": required, "additionalProperties": False}
-
-
-def _action(kind: str, fields: Mapping[str, Any], *optional: str) -> dict[str, Any]:
-    return _object({"type": {"const": kind}, **fields}, *optional)
-
-
-def _list(items: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
 def offered_actions(tools: Collection[str]) -> list[str]:
     """Returns the actions that the tools allow."""
-    by_name = bool(callable_tools(tools))
-    return [kind for kind in ACTIONS if NEEDS.get(kind) in {None, *tools} and (kind != "call_tool" or by_name)]
+    offered = [kind for kind, tool in NEEDS.items() if tool in tools]
+    if callable_tools(tools):
+        offered.append("call_tool")
+    return [*offered, "final_answer"]
 
 
 def callable_tools(tools: Collection[str]) -> list[str]:
@@ -198,35 +215,48 @@ def callable_tools(tools: Collection[str]) -> list[str]:
     return [name for name in tools if name not in NOT_TOOLS]
 
 
-def constraints(tools: Collection[str]) -> list[str]:
-    """Returns the limits that a plan can tighten here."""
-    return ["max_turns", "max_tool_calls", *(["max_script_runs"] if NEEDS["run_script"] in tools else [])]
-
-
-def render_schema(tools: Collection[str], answer: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def render_schema(tools: Collection[str], answer: Mapping[str, Any] | None = None) -> JsonObject:
     """Renders the schema for constrained output. `answer` is the schema of the answer itself, if there is one."""
-    answer = dict(answer or _STRING)
-    defs: dict[str, Any] = answer.pop("$defs", {})  # references start at the root, so the definitions move there
-    skill = _object({"name": _STRING, "source": {"enum": list(typing.get_args(Source))}}, "source")
-    ref = {"$ref": "#/$defs/skill"}
-    actions = {
-        "select_skills": _action("select_skills", {"skills": _list(ref), "reason": _STRING}),
-        "load_resource": _action(
-            "load_resource", {"skill": ref, "relative_path": _STRING, "section_hint": _STRING}, "section_hint"
-        ),
-        "run_script": _action("run_script", {"skill": ref, "relative_path": _STRING, "args": _list(_STRING)}),
-        "call_tool": _action("call_tool", {"tool": {"enum": callable_tools(tools)}, "args": {"type": "object"}}),
-        "final_answer": _action("final_answer", {"content": answer}),
-    }
-    offered = offered_actions(tools)
-    fields: dict[str, Any] = {"action": {"anyOf": [actions[kind] for kind in offered]}}
+    content = dict(answer or _STRING)
+    defs = dict(content.pop("$defs", {}))  # references start at the root, so the definitions move there
+    named_tool = {"enum": callable_tools(tools)}
+    shapes = dict(_SHAPES)
+    shapes["call_tool"] = {"tool": named_tool, "args": _ANY}
+    shapes["final_answer"] = {"content": content}
+    actions: list[JsonObject] = []
+    for kind in offered_actions(tools):
+        shape = {"type": {"const": kind}, **shapes[kind]}
+        action = _object(shape, "section_hint")
+        actions.append(action)
+        if kind in NEEDS:
+            defs["skill"] = _SKILL
+    fields: JsonObject = {"action": {"anyOf": actions}}
     if PLANNING in tools:
-        status = {"enum": ["pending", "in_progress", "completed"]}
-        step = _object({"id": _STRING, "title": _STRING, "status": status})
-        more = {"assumptions": _list(_STRING), "constraints": {"type": "object"}}
-        plan = _object({"goal": _STRING, "steps": _list(step), **more}, *more)
-        fields = {"plan": plan, "plan_update": {"type": "object"}} | fields
+        fields = {"plan": _PLAN, "plan_update": _ANY, **fields}
     schema = _object(fields, "plan", "plan_update")
-    if NEEDS.keys() & set(offered):
-        defs = {**defs, "skill": skill}
     return {**schema, "$defs": defs} if defs else schema
+
+
+def _object(fields: Mapping[str, Any], *optional: str) -> JsonObject:
+    """Returns the schema of an object that has these fields and no others."""
+    required = [name for name in fields if name not in optional]
+    return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+
+
+def _list(items: Mapping[str, Any]) -> JsonObject:
+    return {"type": "array", "items": items}
+
+
+_ANY = {"type": "object"}
+_STRING = {"type": "string"}
+_REF = {"$ref": "#/$defs/skill"}
+_SKILL = _object({"name": _STRING, "source": {"enum": list(typing.get_args(Source))}}, "source")
+_SHAPES: dict[str, JsonObject] = {
+    "select_skills": {"skills": _list(_REF), "reason": _STRING},
+    "load_resource": {"skill": _REF, "relative_path": _STRING, "section_hint": _STRING},
+    "run_script": {"skill": _REF, "relative_path": _STRING, "args": _list(_STRING)},
+}
+_STATUS = {"enum": ["pending", "in_progress", "completed"]}
+_STEP = _object({"id": _STRING, "title": _STRING, "status": _STATUS})
+_LIMITED = {"assumptions": _list(_STRING), "constraints": _ANY}
+_PLAN = _object({"goal": _STRING, "steps": _list(_STEP), **_LIMITED}, *_LIMITED)

@@ -13,17 +13,20 @@ from prowess.models.offline.fill import Filled
 
 MOST_CHARACTERS = 4000
 _NEEDS_A_MODEL = "A language model (`--model openai:NAME`, `--model anthropic:NAME`) can"
+_STEP = re.compile(r" {0,3}(?:#{1,6}\s|\d+[.)]\s)")
 FAILURE = re.compile(r"\s*+(?:failed|denied|waiting|interrupted)(?: \[[\w:-]+\])?: ")
 
 
 def parse_result(text: str) -> dict[str, Any] | None:
     """Returns the JSON document of a skill_run, without the runtime's text around it; None for other results."""
     failure = FAILURE.match(text)
+    bare = text[failure.end() :] if failure else text.lstrip()
     try:
-        document, _ = json.JSONDecoder().raw_decode(text[failure.end() :] if failure else text.lstrip())
+        document, _ = json.JSONDecoder().raw_decode(bare)
     except ValueError:
         return None
-    return document if isinstance(document, dict) and ("exit_code" in document or "stdout" in document) else None
+    is_result = isinstance(document, dict) and not document.keys().isdisjoint(("exit_code", "stdout"))
+    return document if is_result else None
 
 
 def is_success(result: Mapping[str, Any]) -> bool:
@@ -45,7 +48,8 @@ def render_result(result: Mapping[str, Any], *, skill: str, command: str, not_gi
         how = f"ended with exit code {code}" if isinstance(code, int) else "ended without an exit code"
         how += f" (signal {code - 128})" if isinstance(code, int) and 128 < code <= 192 else ""
         how = "took too long and was ended" if result.get("timed_out") else how
-        lines = [f"The command of the skill '{skill}' failed: it {how}.", f"    {command}", (said or printed)[-2000:]]
+        first = f"The command of the skill '{skill}' failed: it {how}."
+        lines = [first, f"    {command}", (said or printed)[-2000:]]
         hint = f"Not given with the request: {', '.join(not_given)}. Give a file by writing @ before its path."
         lines += [hint if not_given else "", _text(result.get("missing_dependency"), "hint")]
     files, warnings = result.get("output_files"), result.get("warnings")
@@ -66,12 +70,11 @@ def render_no_skill(ranked: Sequence[ShownSkill], *, installed: bool) -> str:
         return f"No skills are installed, and the offline planner follows nothing else. {_NEEDS_A_MODEL} answer."
     nearest = [f"- {skill.name}: {' '.join(skill.description.split())[:200]}" for skill in ranked[:3]]
     example = ranked[0].name if ranked else "skill-name"
-    return _signed(
-        "No installed skill fits this request well enough to follow it without a language model.",
-        "\n".join(["The nearest:", *nearest]) if nearest else "",
-        f"Name the skill that you mean, for instance `/{example} …`; one that `prowess list` calls 'model only', in"
-        f" words of its description. {_NEEDS_A_MODEL} do more than that.",
-    )
+    first = "No installed skill fits this request well enough to follow it without a language model."
+    listed = "\n".join(["The nearest:", *nearest]) if nearest else ""
+    how = f"Name the skill that you mean, for instance `/{example} …`; one that `prowess list` calls 'model only', in"
+    last = f"{how} words of its description. {_NEEDS_A_MODEL} do more than that."
+    return _signed(first, listed, last)
 
 
 def render_missing(skill: ShownSkill, filled: Filled, given: Sequence[str]) -> str:
@@ -82,15 +85,13 @@ def render_missing(skill: ShownSkill, filled: Filled, given: Sequence[str]) -> s
 
 def render_no_command(skill: ShownSkill, refusals: Sequence[str]) -> str:
     """Renders the outline of the skill too, because a person may follow it by hand."""
-    outline = [
-        line.strip()[:200] for line in skill.body.splitlines() if re.match(r" {0,3}(?:#{1,6}\s|\d+[.)]\s)", line)
-    ]
-    return _signed(
-        f"The skill '{skill.name}' fits, but has no command that the offline planner can follow.",
-        "\n".join(f"- {refusal}" for refusal in dict.fromkeys(refusals)),
-        "\n".join(["What it says to do, in outline:", "", *outline[:30]]) if outline else "",
-        f"{_NEEDS_A_MODEL} follow free text.",
-    )
+    first = f"The skill '{skill.name}' fits, but has no command that the offline planner can follow."
+    reasons = "\n".join(f"- {refusal}" for refusal in dict.fromkeys(refusals))
+    lines = [line.strip()[:200] for line in skill.body.splitlines() if _STEP.match(line)]
+    outline = ""
+    if lines:
+        outline = "\n".join(["What it says to do, in outline:", "", *lines[:30]])
+    return _signed(first, reasons, outline, f"{_NEEDS_A_MODEL} follow free text.")
 
 
 def _how_to_say(placeholder: Placeholder, given: Sequence[str]) -> str:
@@ -101,7 +102,8 @@ def _how_to_say(placeholder: Placeholder, given: Sequence[str]) -> str:
     if len(fitting) > 1:
         return f"which one of {', '.join(fitting)}? Name it in the request."
     kind = " or ".join(f".{each}" for each in endings) or "given"
-    return f"a {kind} file. Name it, or give it with the request: @example.{endings[0] if endings else 'txt'}"
+    ending = endings[0] if endings else "txt"
+    return f"a {kind} file. Name it, or give it with the request: @example.{ending}"
 
 
 def _signed(*paragraphs: str) -> str:

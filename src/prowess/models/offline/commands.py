@@ -84,9 +84,8 @@ _COMMAND = re.compile(
 )
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ \t]+(.+)$")
 _ASIDE = re.compile(
-    r"\b(?:install\w*|set-?up|requirements?|prerequisites?|troubleshooting|failures?|checklists?|resources?)\b"
-    r"|安装|前置|排错|失败|故障|清单|资源",
-    re.IGNORECASE,
+    r"(?i)\b(?:install\w*|set-?up|requirements?|prerequisites?|troubleshooting|failures?|checklists?|resources?)\b"
+    r"|安装|前置|排错|失败|故障|清单|资源"
 )
 _PREPARES = re.compile(r"(?:cd|export|source|set|alias|unset|umask|\.)\s[^;&|]*$")
 _COMPOUND = re.compile(
@@ -151,9 +150,12 @@ def _find_refusal(marked: str) -> str | None:
 def _takes_text(words: Sequence[str]) -> bool:
     """True for a script, and for a program that reads its arguments as data."""
     program = words[0] if words else ""
-    is_script = _SCRIPT.fullmatch(program) is not None and not _INTERPRETER.fullmatch(program)
-    is_filter = program in ("sort", "tee", "tr", "uniq") and not any(_MARK in word for word in words)
-    return is_script or is_filter or program in _READS or _INTERPRETED.match(" ".join(words)) is not None
+    line = " ".join(words)
+    if program in _READS or _INTERPRETED.match(line):
+        return True
+    if program in ("sort", "tee", "tr", "uniq"):
+        return _MARK not in line
+    return _SCRIPT.fullmatch(program) is not None and not _INTERPRETER.fullmatch(program)
 
 
 _VARIABLE = r"\$\w+|\$\{\w+\}"
@@ -181,10 +183,9 @@ def _placeholder(found: re.Match[str]) -> Placeholder:
     extensions = _TYPES.get(types[0], (types[0],)) if types else ()
     kinds = [kind for kind, names in _KINDS.items() if last in names.split()]
     kind = "choice" if choices else "file" if dotted or last in _TYPES else kinds[0] if kinds else "other"
-    is_bare = (
-        re.search(rf"(?<!\S)[\"']?<{re.escape(name)}", found.string) is not None
-    )  # anywhere: equal ones share a value
-    begins_word, in_path = is_bare or found[0].startswith("$"), before.endswith("/")
+    bare = re.search(rf"(?<!\S)[\"']?<{re.escape(name)}", found.string)  # anywhere: equal ones share a value
+    begins_word = bare is not None or found[0].startswith("$")
+    in_path = before.endswith("/")
     if not _OUT.isdisjoint(words) or (kind in ("file", "name", "other") and _WRITES.search(before)):
         folder = "" if in_path else "out/"
         default = "out" if kind == "folder" else f"{folder}result.{extensions[0] if extensions else 'txt'}"
@@ -200,12 +201,11 @@ _PLACEHOLDER = re.compile(  # also in quotes of its own: the value gets new ones
 _OPTIONAL = re.compile(r"(?<!\S)\[(?=<[^\W\d_]|--?[A-Za-z][\w=<> -]*+\])|>(?:\.\.\.|…)")
 _WRITES = re.compile(r"(?:>|\s(?:-o|--out(?:put)?(?:-file)?))[ =]*$")
 _OUT = {"out", "output", "outfile", "outdir"}
-_DATA = (
-    "csv tsv json jsonl xml yaml yml txt md html log ini toml pdf png jpg jpeg gif svg zip xlsx docx pptx sql ics vcf"
-)
+_IMAGES = "png jpg jpeg gif svg"
+_DATA = f"csv tsv json jsonl xml yaml yml txt md html log ini toml pdf {_IMAGES} zip xlsx docx pptx sql ics vcf"
 _EXAMPLE = re.compile(rf"(?:^|/)(?:[A-Z_]*(?:FILE|INPUT|FILENAME)|\w[\w-]*\.(?:{_DATA.replace(' ', '|')}))$")
 _TYPES: dict[str, tuple[str, ...]] = {ending: (ending,) for ending in _DATA.split()}
-_TYPES |= {"csv": ("csv", "tsv"), "yaml": ("yaml", "yml"), "image": ("png", "jpg", "jpeg", "gif", "svg")}
+_TYPES |= {"csv": ("csv", "tsv"), "yaml": ("yaml", "yml"), "image": tuple(_IMAGES.split())}
 _KINDS = {
     "file": "file files path input document filename",
     "folder": "folder dir directory outdir",

@@ -22,8 +22,10 @@ from prowess.models.offline.fill import choose
 from prowess.models.offline.ranking import rank_skills
 from prowess.models.offline.request_values import base_name, parse_request
 
-_OnDelta = Callable[[TextDelta | CallDelta], None]
+Tell = Callable[[TextDelta | CallDelta], None] | None
+Schema = Mapping[str, Any] | None
 _Calls = Sequence[tuple[str, dict[str, Any]]]
+_LATER_STEPS = (("run", "Run the command that fits"), ("answer", "Report the result"))
 
 
 class Decided(NamedTuple):
@@ -40,12 +42,7 @@ class OfflineModel:
     )
 
     async def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        *,
-        on_delta: _OnDelta | None = None,
-        schema: Mapping[str, Any] | None = None,
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, on_delta: Tell = None, schema: Schema = None
     ) -> ModelReplied:
         if schema is not None:
             hint = "Use it with `--protocol tools`, or choose a language model."
@@ -59,23 +56,23 @@ class OfflineModel:
         tools: Sequence[ToolSpec],
         skills: SkillsInRequest,
         *,
-        on_delta: _OnDelta | None = None,
+        on_delta: Tell = None,
     ) -> ModelReplied:
         try:
             decided = _Turn(messages, skills, [tool.name for tool in tools]).decide()
         except ProwessError as error:  # SQLite of this Python has no full-text search
             raise ModelError(error.message, code=str(error.code), hint=error.hint) from error
+        calls: list[ToolCall] = []
+        tell = on_delta or (lambda _: None)
+        if decided.text:
+            tell(TextDelta(text=decided.text))
         # Ids from a hash of all messages, so that an id is unique in a session and the same in a replay.
-        seen = json.dumps([to_json(message) for message in messages]).encode() if decided.calls else b""
-        mark = blake2b(seen, digest_size=6).hexdigest()
-        calls = [
-            ToolCall(id=f"offline-{mark}-{at}", tool=each[0], args=each[1]) for at, each in enumerate(decided.calls)
-        ]
-        if on_delta and decided.text:
-            on_delta(TextDelta(text=decided.text))
-        for at, call in enumerate(calls):
-            if on_delta:
-                on_delta(CallDelta(index=at, tool=call.tool, args=json.dumps(call.args, ensure_ascii=False)))
+        seen = json.dumps([to_json(message) for message in messages]) if decided.calls else ""
+        mark = blake2b(seen.encode(), digest_size=6).hexdigest()
+        for at, (tool, args) in enumerate(decided.calls):
+            call = ToolCall(id=f"offline-{mark}-{at}", tool=tool, args=args)
+            calls.append(call)
+            tell(CallDelta(index=at, tool=tool, args=json.dumps(args, ensure_ascii=False)))
         finish = "stop" if decided.text else "calls"
         return ModelReplied(text=decided.text, calls=tuple(calls), finish=finish, model="offline", code=decided.code)
 
@@ -85,7 +82,8 @@ class _Turn:
 
     def __init__(self, messages: Sequence[Message], skills: SkillsInRequest, tools: Collection[str]) -> None:
         self._listed, self._loaded, self._tools = skills.listed, skills.loaded, tools
-        start = max((at for at, message in enumerate(messages) if _find_request(message)), default=0)
+        requests = [_find_request(message) for message in messages]
+        start = max((at for at, request in enumerate(requests) if request), default=0)
         replies = [at for at, message in enumerate(messages[:start]) if message.role == "assistant"]
         fresh = [message for message in messages[max(replies, default=-1) + 1 :] if message.role in ("system", "user")]
         self._active = [skill for message in fresh for skill in self._shown(message)]
@@ -93,10 +91,9 @@ class _Turn:
         self._answers = {message.call_id: message for message in now if message.role == "tool"}
         self._calls = {call.tool: call for message in now for call in message.calls if call.id in self._answers}
         notes = [part.text or "" for message in messages for part in message.parts if part.ref == "note:files"]
-        given = [
-            line[2:] for note in notes for line in note.splitlines() if line.startswith("- ") and "inputs/" in line
-        ]
-        self._said = parse_request(_find_request(messages[start]) if messages else "", given)
+        lines = "\n".join(notes).splitlines()
+        given = [line[2:] for line in lines if line.startswith("- ") and "inputs/" in line]
+        self._said = parse_request("".join(requests[start : start + 1]), given)
 
     def decide(self) -> Decided:
         tools, said = self._tools, self._said
@@ -109,15 +106,15 @@ class _Turn:
         fitting, near = rank_skills(said, self._listed)
         if "skill_load" in tools and fitting:
             name = fitting[0].name
-            titles = {
-                "load": f"Load the skill {name}",
-                "run": "Run the command that fits",
-                "answer": "Report the result",
-            }
-            steps = [{"id": id, "title": title, "status": "pending"} for id, title in titles.items()]
+            load = ("skill_load", {"skill": name})
+            if "update_plan" not in tools:
+                return Decided(calls=[load])
+            goal = " ".join(said.text.split())
+            titles = (("load", f"Load the skill {name}"), *_LATER_STEPS)
+            steps = [{"id": id, "title": title, "status": "pending"} for id, title in titles]
             steps[0]["status"] = "in_progress"
-            plan = ("update_plan", {"plan": {"goal": " ".join(said.text.split())[:200], "steps": steps}})
-            return Decided(calls=[*([plan] if "update_plan" in tools else []), ("skill_load", {"skill": name})])
+            plan = {"goal": goal[:200], "steps": steps}
+            return Decided(calls=[("update_plan", {"plan": plan}), load])
         installed = bool(self._listed) and "skill_load" in tools
         return Decided("no-skill-fits", answer.render_no_skill([*fitting, *near], installed=installed))
 
@@ -127,7 +124,8 @@ class _Turn:
 
     def _after_load(self) -> Decided:
         call = self._calls["skill_load"]
-        name, text, shown = str(call.args.get("skill")), self._text("skill_load"), self._shown(self._answers[call.id])
+        shown = self._shown(self._answers[call.id])
+        name, text = str(call.args.get("skill")), self._text("skill_load")
         if not shown and answer.FAILURE.match(text):
             return Decided("call-refused", answer.render_refusal(f"The skill '{name}' did not come into view:", text))
         shown += [skill for skill in self._loaded.values() if skill.name in (name, re.split("[:/]", name)[-1])]
@@ -161,16 +159,17 @@ class _Turn:
         text = answer.render_result(result, skill=skill, command=command, not_given=not_given)
         if not answer.is_success(result):
             return Decided("command-failed", text)
-        is_planned = "update_plan" in self._calls
-        return Decided(text=text, calls=self._update_plan(run="completed", answer="completed") if is_planned else [])
+        if "update_plan" not in self._calls:
+            return Decided(text=text)
+        return Decided(text=text, calls=self._update_plan(run="completed", answer="completed"))
 
     def _shown(self, message: Message) -> list[ShownSkill]:
         return [self._loaded[part.ref] for part in message.parts if part.ref and part.ref in self._loaded]
 
     def _text(self, tool: str) -> str:
         """Text of the result of the last call of a tool."""
-        parts = self._answers[self._calls[tool].id].parts if tool in self._calls else ()
-        return "\n".join(part.text or "" for part in parts if part.ref is None)
+        result = self._answers[self._calls[tool].id]
+        return "\n".join(part.text or "" for part in result.parts if part.ref is None)
 
 
 def _find_request(message: Message) -> str:

@@ -24,7 +24,8 @@ FAR_BETTER = 3.5  # with this lead, a command wins even if values for it are mis
 
 def rank_skills(said: RequestValues, skills: Sequence[ShownSkill]) -> tuple[list[ShownSkill], list[ShownSkill]]:
     """Returns the skills that fit, the best first, then those that share a word. A skill that is named comes first."""
-    named = sorted((skill for skill in skills if _is_named(skill.name, said.text)), key=lambda skill: -len(skill.name))
+    named = [skill for skill in skills if _is_named(skill.name, said.text)]
+    named.sort(key=lambda skill: -len(skill.name))
     endings = [path.rsplit(".", 1)[-1].lower() for path in (*said.all("file"), *said.given) if "." in path]
     fitting, near = _rank(re.split("[:：]", said.plain)[0], skills, endings)
     if not fitting:
@@ -90,10 +91,10 @@ def _is_named(name: str, text: str) -> bool:
     """True when the text names the skill: by a name of several words, or by a sign and a name of one word."""
     bare = re.split("[:/]", name)[-1]
     sign = "[/$]" if re.fullmatch(r"[^\W_]+", bare) else "[/$]?"  # a skill called `text` is not meant by every text
-    return (
-        bool(bare)
-        and re.search(rf"(?<![\w./-]){sign}{re.escape(bare.lower())}(?![\w-]|\.\w)", text.lower()) is not None
-    )
+    if not bare:
+        return False
+    written = re.escape(bare.lower())
+    return re.search(rf"(?<![\w./-]){sign}{written}(?![\w-]|\.\w)", text.lower()) is not None
 
 
 # Words that say nothing about the topic of a request, in addition to the stop words of search.
@@ -103,8 +104,7 @@ _WEAK = frozenset(
 )
 _VERBS = frozenset("add change check draft edit explain find fix improve look open read review send write".split())
 _NEGATIVE = re.compile(
-    r"(?:^|(?<=[.!?;。！？；，,]))\s*(?:(?:and\s+)?not\s+(?:for|when|if)|(?:do\s+not|don't|never)\s+use|不用于|不要用于|不适用于|不能用于)"
-    r"[^.!?;。！？；]*",
-    re.IGNORECASE,
+    r"(?i)(?:^|(?<=[.!?;。！？；，,]))\s*(?:(?:and\s+)?not\s+(?:for|when|if)|(?:do\s+not|don't|never)\s+use"
+    r"|不用于|不要用于|不适用于|不能用于)[^.!?;。！？；]*"
 )
 _PHRASES = re.compile(r"\buse (?:this|the) skill\b|使用本技能", re.IGNORECASE)  # says nothing: every skill has it

@@ -29,8 +29,10 @@ def parse_request(text: str, given: Sequence[str] = ()) -> RequestValues:
     slash = re.match(r"\s*[/$][^\W_][\w/:-]*(?:\s+|$)", text)
     found, plain = _find_values(text[:LOOKED_AT], given)
     colon = re.search(r":(?=\s|[^\x00-\x7f])|：", plain)
-    arguments, rest = (text[match.end() :].strip() if match else "" for match in (slash, colon))
-    return RequestValues(text, plain, found, list(dict.fromkeys(given)), arguments, rest)
+    arguments = text[slash.end() :].strip() if slash else ""
+    rest = text[colon.end() :].strip() if colon else ""
+    files = list(dict.fromkeys(given))
+    return RequestValues(text, plain, found, files, arguments, rest)
 
 
 def _find_values(text: str, given: Sequence[str]) -> tuple[dict[str, list[str]], str]:
@@ -67,22 +69,17 @@ _CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uff00-\uffef\u3000-\u303f"
 _END = r"\.[A-Za-z][A-Za-z0-9]{0,7}"
 _GIVEN = r"(?<![A-Za-z0-9_./~-])@?(?:[A-Za-z0-9_.~-]*+/)*({})(?![A-Za-z0-9_/])"
 _QUOTED = r"\"([^\"]*)\"|“([^“”]*)”|「([^「」]*)」|`([^`]+)`|(?<!\w)'([^'\n]+)'(?!\w)"
-_PATTERNS = (
-    ("url", r"(?:https?|ftp)://[^\s<>\"'`，。；！？）」』”]+(?<![.,;:!?)\]}])"),
-    ("email", r"(?<![A-Za-z0-9_.+-])[A-Za-z0-9_.+-]++@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"),
-    ("date", r"(?<![\d-])\d{4}-(?!02-3|(?:0[469]|11)-31)(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?![\d-])"),
-    ("time", r"(?<![\d:])(?:[01]?\d|2[0-3]):[0-5]\d(?![\d:])"),
-    (
-        "file",
-        rf"(?:(?<![\w./~+%\\-])|(?<=[{_CJK}]))@?([A-Za-z0-9_~./\\][A-Za-z0-9_.~/\\+%-]*(?<=[A-Za-z0-9_+%~-]){_END})"
-        r"(?![A-Za-z0-9_])",
-    ),
-    (
-        "number",
-        r"(?<![A-Za-z0-9_.,])(?<![A-Za-z]-)(?:(?<![\w)-])-)?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?"
-        r"(?![0-9])(?!\.[0-9])(?=[A-Za-z]{0,3}(?![A-Za-z0-9_]))",
-    ),
-)
+_FORMS = {
+    "url": r"(?:https?|ftp)://[^\s<>\"'`，。；！？）」』”]+(?<![.,;:!?)\]}])",
+    "email": r"(?<![A-Za-z0-9_.+-])[A-Za-z0-9_.+-]++@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+",
+    "date": r"(?<![\d-])\d{4}-(?!02-3|(?:0[469]|11)-31)(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?![\d-])",
+    "time": r"(?<![\d:])(?:[01]?\d|2[0-3]):[0-5]\d(?![\d:])",
+    "file": rf"(?:(?<![\w./~+%\\-])|(?<=[{_CJK}]))@?([A-Za-z0-9_~./\\][A-Za-z0-9_.~/\\+%-]*(?<=[A-Za-z0-9_+%~-]){_END})"
+    r"(?![A-Za-z0-9_])",
+    "number": r"(?<![A-Za-z0-9_.,])(?<![A-Za-z]-)(?:(?<![\w)-])-)?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?"
+    r"(?![0-9])(?!\.[0-9])(?=[A-Za-z]{0,3}(?![A-Za-z0-9_]))",
+}
+_PATTERNS = tuple(_FORMS.items())
 _IS_FILE = re.compile(rf"@?(?!\w*://)[^\s\"'<>|\[\]{{}}*?$;&]+{_END}")
 _HOSTS = re.compile(r"^[^/]*\.(?:com|org|net|io|dev|edu|gov|ai)$|^(?:e\.g|i\.e|a\.m|p\.m)$", re.IGNORECASE)
 _RESULT = re.compile(r"(?:\b(?:as|to|into|called|named)|保存为|成)\s*@?$", re.IGNORECASE)
@@ -102,5 +99,6 @@ def find_phrase(kind: str, words: Sequence[str], text: str) -> str:
     """Returns the name in "called X", or the column in "by X", "column X" and "X column"."""
     is_group = not {"group", "by", "per", "category"}.isdisjoint(words)
     names = [kind] if kind == "name" else ["group"] if is_group else ["column", "before"]
-    found = [match for name in names if (match := _PHRASES[name].search(text))]
-    return found[0][found[0].lastindex or 0] if found else ""
+    searches = (_PHRASES[name].search(text) for name in names)
+    found = next(filter(None, searches), None)
+    return found[found.lastindex or 0] if found else ""

@@ -9,24 +9,34 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from prowess._internal.json_values import JsonObject
 from prowess.core.events import Finish, ModelReplied
 from prowess.core.values import Message, Part, ToolSpec, Usage
 from prowess.models.model_info import find_window
-from prowess.models.providers.attachments import PDF, PICTURES, describe_missing, find_attachment, find_text
+from prowess.models.providers.attachments import (
+    PDF,
+    PICTURES,
+    Attachment,
+    describe_missing,
+    find_attachment,
+    find_text,
+)
 from prowess.models.providers.client import Provider, open_endpoint
 from prowess.models.providers.message_order import (
     Assistant,
     LateSystemMessage,
     OrderedMessages,
     User,
+    WireCall,
     arrange,
     clean,
+    is_blank,
     wire_name,
 )
-from prowess.models.providers.reply_builder import Draft, OnDelta, begin_draft, list_of, number_of, table_of, text_of
+from prowess.models.providers.reply_builder import Draft, OnDelta, begin_draft, number_in, table_in, tables_in, text_in
 from prowess.models.providers.schemas import object_schema
 
 _FINISH: dict[str, Finish] = {
@@ -41,188 +51,293 @@ _FINISH: dict[str, Finish] = {
 _THOUGHTS = ("thinking", "redacted_thinking")
 
 # Finds the blocks of an earlier reply by the id of its first call. Blocks with thoughts must go back unchanged.
-FindBlocks = Callable[[str], Sequence[dict[str, Any]] | None]
+FindBlocks = Callable[[str], Sequence[JsonObject] | None]
 
 
-def render_request(transcript: OrderedMessages, tools: Sequence[ToolSpec], find_blocks: FindBlocks) -> dict[str, Any]:
-    body: dict[str, Any] = {"messages": _messages(transcript, find_blocks)}
+def render_request(transcript: OrderedMessages, tools: Sequence[ToolSpec], find_blocks: FindBlocks) -> JsonObject:
+    messages = _messages(transcript, find_blocks)
+    body: JsonObject = {"messages": messages}
     if transcript.system:
-        body["system"] = [{"type": "text", "text": text} for text in transcript.system]
-        _mark(body["system"])
+        system = [_text(text) for text in transcript.system]
+        _mark(system)
+        body["system"] = system
     if tools:
-        body["tools"] = [
-            {
-                "name": wire_name(tool.name),
-                "description": clean(tool.description),
-                "input_schema": object_schema(tool.parameters),
-            }
-            for tool in tools
-        ]
-        _mark(body["tools"])
-    for message in [message for message in body["messages"] if message["role"] == "user"][-2:]:
+        functions = [_function(tool) for tool in tools]
+        _mark(functions)
+        body["tools"] = functions
+    of_user = [message for message in messages if message["role"] == "user"]
+    for message in of_user[-2:]:
         _mark(message["content"])
     return body
 
 
-def _mark(blocks: list[dict[str, Any]]) -> None:
-    blocks[-1]["cache_control"] = {"type": "ephemeral"}
+def _mark(blocks: list[JsonObject]) -> None:
+    """Marks the last block for prefix caching."""
+    last = blocks[-1]
+    last["cache_control"] = {"type": "ephemeral"}
 
 
-def _messages(transcript: OrderedMessages, find_blocks: FindBlocks) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
+def _function(tool: ToolSpec) -> JsonObject:
+    name = wire_name(tool.name)
+    description = clean(tool.description)
+    parameters = object_schema(tool.parameters)
+    return {"name": name, "description": description, "input_schema": parameters}
+
+
+def _messages(transcript: OrderedMessages, find_blocks: FindBlocks) -> list[JsonObject]:
+    """Renders the turns. Two user messages in a row become one."""
+    messages: list[JsonObject] = []
     for turn in transcript.turns:
-        if isinstance(turn, Assistant):
-            messages.append({"role": "assistant", "content": _assistant(turn, find_blocks)})
-            continue
-        content = [_text(turn.text)] if isinstance(turn, LateSystemMessage) else _user(turn)
-        if messages and messages[-1]["role"] == "user":  # this API has no role for a late system message
-            messages[-1]["content"] += content
-        else:
-            messages.append({"role": "user", "content": content})
+        match turn:
+            case Assistant():
+                content = _assistant(turn, find_blocks)
+                message = {"role": "assistant", "content": content}
+                messages.append(message)
+            case LateSystemMessage():
+                content = [_text(turn.text)]
+                _add_user(messages, content)  # this API has no role for it
+            case User():
+                content = _user(turn)
+                _add_user(messages, content)
     return messages
 
 
-def _assistant(turn: Assistant, find_blocks: FindBlocks) -> list[dict[str, Any]]:
-    calls = [{"type": "tool_use", "id": call.id, "name": call.name, "input": call.args} for call in turn.calls]
-    kept = find_blocks(turn.calls[0].ours.id) if turn.calls else None
-    if kept and sum(block["type"] == "tool_use" for block in kept) == len(calls):
-        each = iter(calls)
-        return [next(each) if block["type"] == "tool_use" else dict(block) for block in kept]
+def _add_user(messages: list[JsonObject], content: list[JsonObject]) -> None:
+    """Adds a user message, or continues the last one: two in a row are refused."""
+    if messages:
+        last = messages[-1]
+        if last["role"] == "user":
+            last["content"] += content
+            return
+    messages.append({"role": "user", "content": content})
+
+
+def _assistant(turn: Assistant, find_blocks: FindBlocks) -> list[JsonObject]:
+    """Renders a turn of the assistant, with the thoughts of that reply if they are known."""
+    calls = [_call(call) for call in turn.calls]
+    if turn.calls:
+        first = turn.calls[0].ours
+        kept = find_blocks(first.id) or ()
+        places = [block for block in kept if block["type"] == "tool_use"]
+        if len(places) == len(calls):
+            return list(_with_calls(kept, calls))
+    if not turn.text.strip():
+        return calls
     # The API refuses a request whose last text ends in white space, and that space has no meaning.
-    said = [_text(turn.text.rstrip())] if turn.text.strip() else []
-    return [*said, *calls]
+    said = _text(turn.text.rstrip())
+    return [said, *calls]
 
 
-def _user(turn: User) -> list[dict[str, Any]]:
-    content: list[dict[str, Any]] = []
+def _with_calls(blocks: Sequence[JsonObject], calls: Iterable[JsonObject]) -> Iterator[JsonObject]:
+    """Yields the blocks of an earlier reply with the calls in their places."""
+    rest = iter(calls)
+    for block in blocks:
+        if block["type"] == "tool_use":
+            yield next(rest)
+        else:
+            yield dict(block)
+
+
+def _call(call: WireCall) -> JsonObject:
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.args}
+
+
+def _user(turn: User) -> list[JsonObject]:
+    content: list[JsonObject] = []
     for call, parts in turn.results:
-        shown = _result([piece for part in parts if (piece := _piece(part))])
-        content.append({"type": "tool_result", "tool_use_id": call.id, "content": shown})
-    content += [piece for part in turn.parts if (piece := _piece(part))]
-    return content or [_text(".")]
+        shown = _result(_pieces(parts))
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": shown}
+        content.append(result)
+    content += _pieces(turn.parts)
+    if not content:
+        content.append(_text("."))
+    return content
 
 
-def _result(pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _result(pieces: list[JsonObject]) -> list[JsonObject]:
     """Joins the texts into one; the other pieces follow."""
-    texts = "\n\n".join(piece["text"] for piece in pieces if piece["type"] == "text")
-    return [_text(texts or "(empty)"), *(piece for piece in pieces if piece["type"] != "text")]
+    texts: list[str] = []
+    others: list[JsonObject] = []
+    for piece in pieces:
+        if piece["type"] == "text":
+            texts.append(piece["text"])
+        else:
+            others.append(piece)
+    text = "\n\n".join(texts) or "(empty)"
+    return [_text(text), *others]
 
 
-def _text(text: str) -> dict[str, Any]:
+def _text(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def _piece(part: Part) -> dict[str, Any] | None:
+def _pieces(parts: Sequence[Part]) -> list[JsonObject]:
+    """Renders the parts. Blank texts are left out, because the API refuses them."""
+    shown = [part for part in parts if not is_blank(part)]
+    return [_piece(part) for part in shown]
+
+
+def _piece(part: Part) -> JsonObject:
+    """Renders a part; what cannot be shown is described."""
     if part.kind == "text":
-        return _text(clean(part.text)) if part.text and part.text.strip() else None
+        text = clean(part.text or "")
+        return _text(text)
     found = find_attachment(part)
-    if found and found.kind == "image" and found.mime_type in PICTURES and found.data:
-        return {"type": "image", "source": {"type": "base64", "media_type": found.mime_type, "data": found.data}}
-    if found and found.kind == "image" and found.url:
-        return {"type": "image", "source": {"type": "url", "url": found.url}}
-    if found and found.mime_type == PDF:
-        source = (
-            {"type": "url", "url": found.url}
-            if found.url
-            else {"type": "base64", "media_type": PDF, "data": found.data}
-        )
-        return {"type": "document", "title": found.name, "source": source}
-    if found and (text := find_text(found)) and text.strip():
-        source = {"type": "text", "media_type": "text/plain", "data": text}
-        return {"type": "document", "title": found.name, "source": source}
-    return _text(describe_missing(part))
+    block = _attached(found) if found else None
+    if block is None:
+        return _text(describe_missing(part))
+    return block
 
 
-def read_event(draft: Draft, event: Mapping[str, Any]) -> None:
+def _attached(found: Attachment) -> JsonObject | None:
+    """Renders a picture or a file, if the API takes its type."""
+    if found.kind == "image" and (found.url or found.mime_type in PICTURES):
+        return {"type": "image", "source": _source(found)}
+    if found.mime_type == PDF:
+        return {"type": "document", "title": found.name, "source": _source(found)}
+    text = find_text(found)
+    if not text or not text.strip():
+        return None
+    source = {"type": "text", "media_type": "text/plain", "data": text}
+    return {"type": "document", "title": found.name, "source": source}
+
+
+def _source(found: Attachment) -> JsonObject:
+    if found.url:
+        return {"type": "url", "url": found.url}
+    return {"type": "base64", "media_type": found.mime_type, "data": found.data}
+
+
+def read_event(draft: Draft, event: JsonObject) -> None:
     """Reads one event of a stream, or a whole reply that was not streamed."""
-    match text_of(event.get("type")):
+    at = event.get("index")
+    match text_in(event, "type"):
         case "message":
-            for at, block in enumerate(map(table_of, list_of(event.get("content")))):
-                _start(draft, at, block)
-            _read_message(draft, event)
-            _stop(draft, event)
+            _read_whole(draft, event)
         case "message_start":
-            _read_message(draft, table_of(event.get("message")))
+            message = table_in(event, "message")
+            _read_message(draft, message)
         case "content_block_start":
-            _start(draft, event.get("index"), table_of(event.get("content_block")))
+            block = table_in(event, "content_block")
+            _start(draft, at, block)
         case "content_block_delta":
-            _delta(draft, event.get("index"), table_of(event.get("delta")))
+            delta = table_in(event, "delta")
+            _delta(draft, at, delta)
         case "message_delta":
-            draft.usage = _usage(table_of(event.get("usage")), draft.usage)
-            _stop(draft, table_of(event.get("delta")))
+            usage = table_in(event, "usage")
+            draft.usage = _usage(usage, draft.usage)
+            delta = table_in(event, "delta")
+            _stop(draft, delta)
 
 
-def _read_message(draft: Draft, message: Mapping[str, Any]) -> None:
-    draft.model = text_of(message.get("model")) or draft.model
-    draft.request_id = draft.request_id or text_of(message.get("id")) or None
-    draft.usage = _usage(table_of(message.get("usage")), draft.usage)
+def _read_whole(draft: Draft, message: JsonObject) -> None:
+    blocks = tables_in(message, "content")
+    for at, block in enumerate(blocks):
+        _start(draft, at, block)
+    _read_message(draft, message)
+    _stop(draft, message)
 
 
-def _start(draft: Draft, at: Any, block: dict[str, Any]) -> None:
-    draft.blocks.append({**block, "at": at})
+def _read_message(draft: Draft, message: JsonObject) -> None:
+    draft.set_origin(message)
+    usage = table_in(message, "usage")
+    draft.usage = _usage(usage, draft.usage)
+
+
+def _start(draft: Draft, at: Any, block: JsonObject) -> None:
+    """Reads the beginning of a block, or a whole block."""
+    kept = {**block, "at": at}
+    draft.blocks.append(kept)
     match block.get("type"):
         case "text":
-            draft.add_text(text_of(block.get("text")))
+            text = text_in(block, "text")
+            draft.add_text(text)
         case "tool_use":
-            draft.add_call(at, id=text_of(block.get("id")), name=text_of(block.get("name")))
-            if given := table_of(block.get("input")):
-                draft.add_call(at, args=json.dumps(given))
+            id = text_in(block, "id")
+            name = text_in(block, "name")
+            draft.add_call(at, id=id, name=name)
+            args = table_in(block, "input")
+            if args:
+                draft.add_call(at, args=json.dumps(args))
 
 
-def _delta(draft: Draft, at: Any, delta: dict[str, Any]) -> None:
-    block: dict[str, Any] = next((block for block in draft.blocks if block["at"] == at), {})
+def _delta(draft: Draft, at: Any, delta: JsonObject) -> None:
+    """Reads a piece of a block."""
     match delta.get("type"):
         case "text_delta":
-            draft.add_text(text_of(delta.get("text")))
-            block["text"] = text_of(block.get("text")) + text_of(delta.get("text"))
+            text = text_in(delta, "text")
+            draft.add_text(text)
+            _extend(draft, at, "text", text)
         case "input_json_delta":
-            draft.add_call(at, args=text_of(delta.get("partial_json")))
+            args = text_in(delta, "partial_json")
+            draft.add_call(at, args=args)
         case "thinking_delta":
-            block["thinking"] = text_of(block.get("thinking")) + text_of(delta.get("thinking"))
+            thinking = text_in(delta, "thinking")
+            _extend(draft, at, "thinking", thinking)
         case "signature_delta":
-            block["signature"] = text_of(block.get("signature")) + text_of(delta.get("signature"))
+            signature = text_in(delta, "signature")
+            _extend(draft, at, "signature", signature)
 
 
-def _stop(draft: Draft, told: Mapping[str, Any]) -> None:
-    if reason := text_of(told.get("stop_reason")):
+def _extend(draft: Draft, at: Any, field: str, piece: str) -> None:
+    """Adds a piece to a field of the block with this index."""
+    for block in draft.blocks:
+        if block["at"] == at:
+            block[field] = text_in(block, field) + piece
+            return
+
+
+def _stop(draft: Draft, told: JsonObject) -> None:
+    reason = text_in(told, "stop_reason")
+    if reason:
         draft.finish = _FINISH.get(reason, "stop")
 
 
-def _usage(usage: dict[str, Any], before: Usage) -> Usage:
+def _usage(usage: JsonObject, before: Usage) -> Usage:
     """Reads token counts. They are cumulative and come twice, the second time perhaps without the input counts.
 
     Anthropic counts cached input beside the input; here the cached part is included in the input.
     """
-    given = {name: number_of(value) for name, value in usage.items() if value is not None}
-    cached = given.get("cache_read_input_tokens", before.cached)
-    written = given.get("cache_creation_input_tokens", before.cache_written)
-    fresh = given.get("input_tokens", before.input - before.cached - before.cache_written)
-    thoughts = table_of(usage.get("output_tokens_details")).get("thinking_tokens")
-    return Usage(
-        input=fresh + cached + written,
-        cached=cached,
-        cache_written=written,
-        output=given.get("output_tokens", before.output),
-        reasoning=number_of(thoughts) or before.reasoning,
-        requests=1,
-    )
+    cached = _count(usage, "cache_read_input_tokens", before.cached)
+    written = _count(usage, "cache_creation_input_tokens", before.cache_written)
+    fresh_before = before.input - before.cached - before.cache_written
+    fresh = _count(usage, "input_tokens", fresh_before)
+    output = _count(usage, "output_tokens", before.output)
+    details = table_in(usage, "output_tokens_details")
+    thoughts = number_in(details, "thinking_tokens") or before.reasoning
+    total = fresh + cached + written
+    return Usage(input=total, cached=cached, cache_written=written, output=output, reasoning=thoughts, requests=1)
 
 
-def blocks_to_keep(draft: Draft) -> list[dict[str, Any]] | None:
+def _count(usage: JsonObject, name: str, before: int) -> int:
+    """Returns a count, or the one before it when it is not sent again."""
+    if usage.get(name) is None:
+        return before
+    return number_in(usage, name)
+
+
+def blocks_to_keep(draft: Draft) -> list[JsonObject] | None:
     """Returns the blocks that must be sent back unchanged: thoughts are signed, and refused when they were changed."""
-    if not draft.has_calls or not any(block.get("type") in _THOUGHTS for block in draft.blocks):
+    kinds = {text_in(block, "type") for block in draft.blocks}
+    if not draft.has_calls or kinds.isdisjoint(_THOUGHTS):
         return None
-    return [kept for block in draft.blocks if (kept := _kept(block))]
+    kept = map(_kept, draft.blocks)
+    return [block for block in kept if block]
 
 
-def _kept(block: dict[str, Any]) -> dict[str, Any] | None:
+def _kept(block: JsonObject) -> JsonObject | None:
+    """Returns a block in the form in which it is sent back."""
     match block.get("type"):
         case "thinking":
-            return {name: text_of(block.get(name)) for name in ("type", "thinking", "signature")}
+            thinking = text_in(block, "thinking")
+            signature = text_in(block, "signature")
+            return {"type": "thinking", "thinking": thinking, "signature": signature}
         case "redacted_thinking":
-            return {name: text_of(block.get(name)) for name in ("type", "data")}
+            data = text_in(block, "data")
+            return {"type": "redacted_thinking", "data": data}
         case "text":
-            return _text(text_of(block.get("text"))) if text_of(block.get("text")).strip() else None
+            text = text_in(block, "text")
+            return _text(text) if text.strip() else None
         case "tool_use":
             return {"type": "tool_use"}  # marks the position; the call itself is in the transcript
     return None
@@ -234,6 +349,8 @@ _KEPT_REPLIES = 256
 
 
 class AnthropicModel:
+    """Model of the Messages API."""
+
     protocol = "tools"
 
     def __init__(
@@ -249,7 +366,7 @@ class AnthropicModel:
         self._endpoint, self._options = open_endpoint(
             PROVIDER, self.name, api_key=api_key, base_url=base_url, params=params, timeout_s=timeout_s
         )
-        self._thoughts: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()  # by the first call of a reply
+        self._thoughts: OrderedDict[str, list[JsonObject]] = OrderedDict()  # by the first call of a reply
 
     @property
     def name(self) -> str:
@@ -257,7 +374,8 @@ class AnthropicModel:
 
     @property
     def context_tokens(self) -> int | None:
-        return self._options.context_tokens or find_window(self._name)
+        configured = self._options.context_tokens
+        return configured or find_window(self._name)
 
     async def reply(
         self,
@@ -267,26 +385,47 @@ class AnthropicModel:
         on_delta: OnDelta | None = None,
         schema: Mapping[str, Any] | None = None,
     ) -> ModelReplied:
-        body = render_request(arrange(messages), tools, self._thoughts.get)
+        options = self._options
+        transcript = arrange(messages)
+        body = render_request(transcript, tools, self._thoughts.get)
+        said = body.pop("messages")
+        body |= options.body
+        body |= self._form(schema)
+        length = options.max_tokens or self._default_length()
         client = self._endpoint.client()
-        opened = client.messages.with_streaming_response.create(
+        create = client.messages.with_streaming_response.create
+        opened = create(
             model=self._name,
-            max_tokens=self._options.max_tokens or (16_384 if self._name.startswith("claude-") else 4096),
-            messages=body.pop("messages"),
-            stream=self._options.stream,
+            max_tokens=length,
+            messages=said,
+            stream=options.stream,
             timeout=client.timeout,  # explicit, or the SDK refuses a long reply that is not streamed
-            extra_body={**body, **self._options.body, **self._form(schema)},
+            extra_body=body,
         )
         draft = begin_draft(messages, tools, on_delta)
         await self._endpoint.exchange(opened, read_event, draft)
         reply = draft.reply()
-        if kept := blocks_to_keep(draft):
-            self._thoughts[reply.calls[0].id] = kept
-            while len(self._thoughts) > _KEPT_REPLIES:
-                self._thoughts.popitem(last=False)
+        self._keep(reply, draft)
         return reply
 
-    def _form(self, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _default_length(self) -> int:
+        """Returns the longest reply in tokens. This API has no default of its own."""
+        if self._name.startswith("claude-"):
+            return 16_384
+        return 4096
+
+    def _keep(self, reply: ModelReplied, draft: Draft) -> None:
+        """Keeps the blocks that the next request must send back."""
+        blocks = blocks_to_keep(draft)
+        if not blocks:
+            return
+        first = reply.calls[0]
+        self._thoughts[first.id] = blocks
+        while len(self._thoughts) > _KEPT_REPLIES:
+            self._thoughts.popitem(last=False)
+
+    def _form(self, schema: Mapping[str, Any] | None) -> JsonObject:
+        """Returns the field that holds the answer to a schema."""
         if schema is None:
             return {}
         from anthropic import transform_schema
@@ -296,8 +435,9 @@ class AnthropicModel:
         except ValueError:  # the SDK does not know this form; the provider's error is more exact
             fitting = dict(schema)
         given = self._options.body.get("output_config")
-        kept = given if isinstance(given, Mapping) else {}
-        return {"output_config": {**kept, "format": {"type": "json_schema", "schema": fitting}}}
+        config = dict(given) if isinstance(given, Mapping) else {}
+        config["format"] = {"type": "json_schema", "schema": fitting}
+        return {"output_config": config}
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()

@@ -37,25 +37,32 @@ def find_attachment(part: Part) -> Attachment | None:
     """Returns None when the part is no data: or https: reference, or when its data is invalid."""
     ref = part.ref or ""
     if ref.startswith("https://"):
-        mime_type = part.mime_type or mimetypes.guess_type(ref.partition("?")[0])[0] or ""
+        path, _, _ = ref.partition("?")
+        guessed, _ = mimetypes.guess_type(path)
+        mime_type = part.mime_type or guessed or ""
         return Attachment(part.kind, mime_type, _name(part, mime_type), None, ref)
     match = _DATA.fullmatch(ref)
     if not match:
         return None
-    mime_type = (match["mime"] or part.mime_type or "application/octet-stream").lower()
+    mime_type = match["mime"] or part.mime_type or "application/octet-stream"
+    mime_type = mime_type.lower()
+    options = match["rest"].lower()
     try:
-        data = _base64(match["data"], encoded=";base64" in match["rest"].lower())
+        data = _base64(match["data"], encoded=";base64" in options)
     except (binascii.Error, ValueError):
         return None
-    return Attachment(part.kind, mime_type, _name(part, mime_type), data, None) if data else None
+    if not data:
+        return None
+    return Attachment(part.kind, mime_type, _name(part, mime_type), data, None)
 
 
 def find_text(attachment: Attachment) -> str | None:
     """Returns the content when it is text."""
     if attachment.data is None or not _TEXTS.fullmatch(attachment.mime_type):
         return None
+    content = base64.b64decode(attachment.data)
     try:
-        return base64.b64decode(attachment.data).decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         return None
 
@@ -63,20 +70,30 @@ def find_text(attachment: Attachment) -> str | None:
 def describe_missing(part: Part) -> str:
     """Text that the model reads in place of something that it cannot be shown."""
     ref = part.ref or ""
-    where = "" if not ref or ref.startswith("data:") else f" {ref[:200]}"
     what = "image" if part.kind == "image" else "file"
-    mime_type = part.mime_type or (m["mime"] if (m := _DATA.match(ref)) else "")
-    named = f" {part.text[:200]}" if part.text else where
-    return f"({what}{named}{f', {mime_type}' if mime_type else ''}: it cannot be shown to this model)"
+    if part.text:
+        what += f" {part.text[:200]}"
+    elif ref and not ref.startswith("data:"):
+        what += f" {ref[:200]}"
+    match = _DATA.match(ref)
+    mime_type = part.mime_type or (match["mime"] if match else "")
+    if mime_type:
+        what += f", {mime_type}"
+    return f"({what}: it cannot be shown to this model)"
 
 
 def _name(part: Part, mime_type: str) -> str:
-    return (part.text or "").strip()[:200] or f"{part.kind}{mimetypes.guess_extension(mime_type) or ''}"
+    named = (part.text or "").strip()
+    if named:
+        return named[:200]
+    extension = mimetypes.guess_extension(mime_type) or ""
+    return f"{part.kind}{extension}"
 
 
 def _base64(data: str, *, encoded: bool) -> str:
     if not encoded:
-        return base64.b64encode(unquote_to_bytes(data)).decode("ascii")
+        content = unquote_to_bytes(data)
+        return base64.b64encode(content).decode("ascii")
     packed = "".join(data.split())
     base64.b64decode(packed, validate=True)
     return packed

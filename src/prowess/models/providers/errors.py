@@ -35,10 +35,14 @@ class Where(NamedTuple):
     variable: str  # environment variable of the key
 
     def say(self, what: str) -> str:
-        return self.hide(f"{self.model} at {shown_url(self.address)} {what}")
+        """Returns a sentence about the model, without the key."""
+        address = shown_url(self.address)
+        return self.hide(f"{self.model} at {address} {what}")
 
     def hide(self, text: str) -> str:
-        return text.replace(self.key, "***") if len(self.key) > 5 else text
+        if len(self.key) <= 5:
+            return text
+        return text.replace(self.key, "***")
 
 
 class Fault(NamedTuple):
@@ -52,92 +56,141 @@ class Fault(NamedTuple):
 
 def failures(sdk: ModuleType) -> tuple[type[Exception], ...]:
     """Returns the exceptions that an SDK raises, and those of its HTTP library that it lets through."""
-    base = sdk.OpenAIError if hasattr(sdk, "OpenAIError") else sdk.AnthropicError
     http = http_library(sdk)
+    if hasattr(sdk, "OpenAIError"):
+        base = sdk.OpenAIError
+    else:
+        base = sdk.AnthropicError
     return (base, http.HTTPError, http.StreamError, http.InvalidURL, OSError)
 
 
 def http_library(sdk: ModuleType) -> ModuleType:
     """Returns httpx or httpx2. The version of the SDK decides: its client class is derived from one of them."""
-    homes = (kind.__module__.partition(".")[0] for kind in sdk.DefaultAsyncHttpxClient.__mro__)
-    return importlib.import_module(next(home for home in homes if home in ("httpx", "httpx2")))
+    for kind in sdk.DefaultAsyncHttpxClient.__mro__:
+        home, _, _ = kind.__module__.partition(".")
+        if home in ("httpx", "httpx2"):
+            return importlib.import_module(home)
+    raise AssertionError("the client of an SDK is derived from that of an HTTP library")
 
 
 def explain(error: Exception, where: Where) -> ModelError:
     """Converts an SDK's error into ours."""
     response = getattr(error, "response", None)
     if response is not None and hasattr(error, "status_code"):
-        kind, message = _said(getattr(error, "body", None))
-        return explain_fault(Fault(response.status_code, kind, message or str(error), response.headers), where)
+        body = getattr(error, "body", None)
+        kind, message = _said(body)
+        message = message or str(error)
+        fault = Fault(response.status_code, kind, message, response.headers)
+        return explain_fault(fault, where)
     causes = [error, *_causes(error)]
-    names = {cls.__name__ for cause in causes for cls in type(cause).__mro__}
-    told = next((text for cause in reversed(causes) if (text := str(cause))), type(error).__name__)
-    if names & {"ConnectError", "ConnectTimeout", "ProxyError", "UnsupportedProtocol", "InvalidURL"}:
-        hint = "Check the address and that the server is running."
-        again = "certificate" not in told.lower() and not names & {"UnsupportedProtocol", "InvalidURL"}
-        return ModelError(
-            where.say(f"could not be reached: {told}."), retryable=again, code="model-unreachable", hint=hint
-        )
+    names: set[str] = set()
+    told = ""
+    for cause in causes:
+        names.update(cls.__name__ for cls in type(cause).__mro__)
+        told = str(cause) or told  # the text of the deepest cause that has one
+    told = told or type(error).__name__
+    if names & _NOT_REACHED:
+        return _unreachable(where, told, names)
     if names & {"TimeoutException", "TimeoutError"}:
         return timed_out(where)
     return broken(where, told)
 
 
+_INVALID_ADDRESS = {"UnsupportedProtocol", "InvalidURL"}
+_NOT_REACHED = {"ConnectError", "ConnectTimeout", "ProxyError", *_INVALID_ADDRESS}
+
+
+def _unreachable(where: Where, told: str, names: set[str]) -> ModelError:
+    """Describes a failed connection. A retry does not help against a wrong address or certificate."""
+    is_certificate = "certificate" in told.lower()
+    retryable = not is_certificate and names.isdisjoint(_INVALID_ADDRESS)
+    message = where.say(f"could not be reached: {told}.")
+    hint = "Check the address and that the server is running."
+    return ModelError(message, retryable=retryable, code="model-unreachable", hint=hint)
+
+
 def timed_out(where: Where) -> ModelError:
-    return ModelError(
-        where.say("did not answer in time."),
-        retryable=True,
-        code="model-timeout",
-        hint="Give it more time with the parameter timeout_s, or try again later.",
-    )
+    """Describes a provider that did not answer."""
+    message = where.say("did not answer in time.")
+    hint = "Give it more time with the parameter timeout_s, or try again later."
+    return ModelError(message, retryable=True, code="model-timeout", hint=hint)
 
 
 def broken(where: Where, why: str) -> ModelError:
-    message = where.say(f"broke off its reply: {why.rstrip('.')}.")
+    """Describes a reply that is not whole."""
+    reason = why.rstrip(".")
+    message = where.say(f"broke off its reply: {reason}.")
     return ModelError(message, retryable=True, code="stream-broken", hint="Try again.")
 
 
 def malformed(where: Where, what: str) -> ModelError:
+    """Describes an answer that does not come from a model."""
+    message = where.say(f"answered something that is not a reply: {what}")
     hint = "Check that the address is one of a model, such as http://localhost:11434/v1."
-    return ModelMalformed(where.say(f"answered something that is not a reply: {what}"), hint=hint)
+    return ModelMalformed(message, hint=hint)
 
 
 def find_fault(event: Mapping[str, Any], headers: Mapping[str, str]) -> Fault | None:
     """Finds an error event in place of a piece of a reply."""
-    response = event.get("response")
-    if event.get("type") == "response.failed" or event.get("status") == "failed":
-        event = response if isinstance(response, Mapping) else event
+    type = event.get("type")
+    if type == "response.failed" or event.get("status") == "failed":
+        response = event.get("response")
+        failed = response if isinstance(response, Mapping) else event
+        kind, message = _said(failed)
+        message = message or "the response failed"
+        return Fault(None, kind or "failed", message, headers)
+    if type == "error" or event.get("error"):
         kind, message = _said(event)
-        return Fault(None, kind or "failed", message or "the response failed", headers)
-    if event.get("error") or event.get("type") == "error":
-        kind, message = _said(event)
-        return Fault(None, kind or "error", message or "an error without a message", headers)
+        message = message or "an error without a message"
+        return Fault(None, kind or "error", message, headers)
     return None
 
 
 def explain_fault(fault: Fault, where: Where) -> ModelError:
-    status, told = fault.status or _status_of(fault.kind), _with_request(fault)
+    """Converts a provider's error into ours."""
+    status = fault.status or _status_of(fault.kind)
+    told = _with_request(fault)
+    said = f"{fault.kind} {fault.message}"
     if status in (401, 403):
+        message = where.say(f"refused the key: {told}")
         hint = f"Set {where.variable} to a key that may use this model."
-        return ModelAuth(where.say(f"refused the key: {told}"), code="model-auth", hint=hint)
-    if status == 402 or _NO_MONEY.search(f"{fault.kind} {fault.message}"):
-        return ModelError(
-            where.say(f"has no quota or credit left: {told}"), code="model-quota", hint="Check your account there."
-        )
-    if status == 413 or (_NEVER_FITS if status == 429 else _TOO_LONG).search(f"{fault.kind} {fault.message}"):
+        return ModelAuth(message, code="model-auth", hint=hint)
+    if status == 402 or _NO_MONEY.search(said):
+        message = where.say(f"has no quota or credit left: {told}")
+        return ModelError(message, code="model-quota", hint="Check your account there.")
+    if status == 413 or _is_too_long(status, said):
+        message = where.say(f"cannot take such a long request: {told}")
         hint = "Shorten the request, or use a model with a larger window."
-        return ModelError(where.say(f"cannot take such a long request: {told}"), code="context-overflow", hint=hint)
+        return ModelError(message, code="context-overflow", hint=hint)
     if status == 404 or fault.kind == "model_not_found":
-        return ModelError(where.say(f"was not found: {told}"), code="model-unknown", hint="Check the name and address.")
-    wait_s = _retry_after_s(fault.headers)
-    if status in (429, 503, 529) or (wait_s is not None and status >= 500):
-        hint = "Try again later." if wait_s is None else f"Try again in {wait_s:g} s."
-        return ModelOverloaded(where.say(f"asks to wait: {told}"), retry_after_s=wait_s, hint=hint)
+        message = where.say(f"was not found: {told}")
+        return ModelError(message, code="model-unknown", hint="Check the name and address.")
     if status == 408:
         return timed_out(where)
-    if status in (409, 425) or (status >= 500 and status != 501):
-        return ModelError(where.say(f"failed: {told}"), retryable=True, code="model-failed", hint="Try again later.")
-    return ModelError(where.say(f"refused the request: {told}"), code="model-refused", hint="Its message says why.")
+    wait_s = _retry_after_s(fault.headers)
+    is_server = status >= 500
+    if status in (429, 503, 529) or (is_server and wait_s is not None):
+        return _overloaded(where, told, wait_s)
+    if status in (409, 425) or (is_server and status != 501):
+        message = where.say(f"failed: {told}")
+        return ModelError(message, retryable=True, code="model-failed", hint="Try again later.")
+    message = where.say(f"refused the request: {told}")
+    return ModelError(message, code="model-refused", hint="Its message says why.")
+
+
+def _is_too_long(status: int, said: str) -> bool:
+    """True when the request does not fit the model. A rate limit has its own words for it."""
+    words = _NEVER_FITS if status == 429 else _TOO_LONG
+    return words.search(said) is not None
+
+
+def _overloaded(where: Where, told: str, wait_s: float | None) -> ModelError:
+    """Describes a provider that asks to wait; a retry waits as long as it says."""
+    hint = "Try again later."
+    if wait_s is not None:
+        hint = f"Try again in {wait_s:g} s."
+    message = where.say(f"asks to wait: {told}")
+    return ModelOverloaded(message, retry_after_s=wait_s, hint=hint)
 
 
 def _status_of(kind: str) -> int:
@@ -161,21 +214,36 @@ def _said(body: Any) -> tuple[str, str]:
         return "", inner
     if isinstance(inner, Mapping):
         table = inner
-    names = [value for name in ("code", "type") if isinstance(value := table.get(name), str) and value != "error"]
     message = table.get("message") or table.get("detail") or ""
-    return " ".join(names[:1]), message if isinstance(message, str) else str(message)
+    return _kind_of(table), str(message)
+
+
+def _kind_of(table: Mapping[str, Any]) -> str:
+    for name in ("code", "type"):
+        kind = table.get(name)
+        if isinstance(kind, str) and kind != "error":
+            return kind
+    return ""
 
 
 def _with_request(fault: Fault) -> str:
+    """Returns the message of a fault with its status and the id of the request."""
     text = " ".join(fault.message.split())
-    text = text[:600] + "…" if len(text) > 600 else text
-    status = f"HTTP {fault.status}: " if fault.status else ""
+    if len(text) > 600:
+        text = text[:600] + "…"
+    text = text or fault.kind or "no reason given"
+    if fault.status:
+        text = f"HTTP {fault.status}: {text}"
     request_id = request_id_of(fault.headers)
-    return f"{status}{text or fault.kind or 'no reason given'}" + (f" (request {request_id})" if request_id else "")
+    if request_id:
+        text += f" (request {request_id})"
+    return text
 
 
 def request_id_of(headers: Mapping[str, str]) -> str | None:
-    return headers.get("x-request-id") or headers.get("request-id") or None
+    """Returns the id by which the provider finds the request again."""
+    id = headers.get("x-request-id") or headers.get("request-id")
+    return id or None
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
@@ -184,13 +252,16 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
         value = headers.get(name, "").strip()
         if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value):
             return float(value) / unit
+    written = headers.get("retry-after", "")
     try:
-        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time())
+        at = parsedate_to_datetime(written).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None
+    return max(0.0, at - time.time())
 
 
 def _causes(error: BaseException) -> list[BaseException]:
+    """Returns the errors that led to this one, the nearest first."""
     found: list[BaseException] = []
     cause = error.__cause__ or error.__context__
     while cause is not None and cause not in found and len(found) < 10:

@@ -12,12 +12,13 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from prowess._internal.json_values import JsonObject
 from prowess.core.values import Message, Part, ToolCall
 
 NO_RESULT = "(no result)"
 _WIRE_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NOT_ON_WIRE = re.compile(r"[^a-zA-Z0-9_-]+")
 _WIRE_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")  # the smallest of the providers' limits
 
 
@@ -25,7 +26,7 @@ _WIRE_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")  # the smallest of the providers' 
 class WireCall:
     id: str  # on the wire
     name: str  # on the wire
-    args: dict[str, Any]
+    args: JsonObject
     ours: ToolCall
 
 
@@ -60,12 +61,20 @@ class OrderedMessages:
 
 
 def arrange(messages: Sequence[Message]) -> OrderedMessages:
-    first = next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
-    system = [text for message in messages[:first] if (text := joined(message.parts)).strip()]
-    return OrderedMessages(system=system, turns=_Turns().of(messages[first:]))
+    system: list[str] = []
+    rest = list(messages)
+    while rest and rest[0].role == "system":
+        first = rest.pop(0)
+        text = joined(first.parts)
+        if text.strip():
+            system.append(text)
+    turns = _Turns().of(rest)
+    return OrderedMessages(system=system, turns=turns)
 
 
 class _Turns:
+    """Collects turns from messages."""
+
     def __init__(self) -> None:
         self._turns: list[Turn] = []
         self._waiting: list[WireCall] = []  # calls of the last assistant turn that have no result yet
@@ -73,25 +82,36 @@ class _Turns:
         self._ids: set[str] = set()
 
     def of(self, messages: Iterable[Message]) -> list[Turn]:
+        """Returns the turns. The first and the last are never those of the assistant."""
         for message in messages:
-            match message.role:
-                case "assistant":
-                    self._assistant(message)
-                case "tool":
-                    self._result(message)
-                case "system":
-                    self._answer_all()
-                    self._turns.append(LateSystemMessage(text=joined(message.parts)))
-                case _:
-                    self._user().parts.extend(message.parts)
+            self._add(message)
         self._answer_all()
-        if not self._turns or not isinstance(self._turns[0], User):
-            self._turns.insert(0, User(parts=[Part(text="(The conversation goes on from here.)")]))
-        if isinstance(self._turns[-1], Assistant):
-            self._turns.append(User(parts=[Part(text="Go on.")]))
+        first = self._turns[0] if self._turns else None
+        if not isinstance(first, User):
+            opening = Part(text="(The conversation goes on from here.)")
+            self._turns.insert(0, User(parts=[opening]))
+        last = self._turns[-1]
+        if isinstance(last, Assistant):
+            closing = Part(text="Go on.")
+            self._turns.append(User(parts=[closing]))
         return self._turns
 
+    def _add(self, message: Message) -> None:
+        match message.role:
+            case "assistant":
+                self._assistant(message)
+            case "tool":
+                self._result(message)
+            case "system":
+                self._answer_all()
+                text = joined(message.parts)
+                self._turns.append(LateSystemMessage(text=text))
+            case _:
+                user = self._user()
+                user.parts.extend(message.parts)
+
     def _assistant(self, message: Message) -> None:
+        """Adds a message of the assistant to its turn. An empty one is left out."""
         text = joined(message.parts)
         if not text.strip() and not message.calls:
             return
@@ -100,33 +120,48 @@ class _Turns:
         if not isinstance(last, Assistant):
             last = Assistant()
             self._turns.append(last)
-        last.text = "\n\n".join(filter(None, (last.text, text)))
+        said = filter(None, (last.text, text))
+        last.text = "\n\n".join(said)
         self._asked = [self._call(call) for call in message.calls]
         self._waiting = list(self._asked)
         last.calls.extend(self._asked)
 
     def _call(self, call: ToolCall) -> WireCall:
+        """Gives a call an id that is unique in the request."""
         id = wire_id(call.id)
         while id in self._ids:
             id = wire_id(f"{id} again")
         self._ids.add(id)
-        return WireCall(id=id, name=wire_name(call.tool), args=_plain(call.args), ours=call)
+        name = wire_name(call.tool)
+        args = _plain(call.args)
+        return WireCall(id=id, name=name, args=args, ours=call)
 
     def _result(self, message: Message) -> None:
-        call = next((call for call in self._waiting if call.ours.id == message.call_id), None)
+        """Puts a result into the place of its call. One without a call becomes text."""
+        call = self._find_waiting(message.call_id)
+        user = self._user()
         if call is None:
-            said = Part(text=f"(The result of an earlier call, {message.call_id or 'unnamed'}.)")
-            self._user().parts.extend((said, *message.parts))
+            name = message.call_id or "unnamed"
+            said = Part(text=f"(The result of an earlier call, {name}.)")
+            user.parts.extend((said, *message.parts))
             return
         self._waiting.remove(call)
-        results = self._user().results
-        results.append((call, list(message.parts)))
-        results.sort(key=lambda result: self._asked.index(result[0]))
+        result = (call, list(message.parts))
+        user.results.append(result)
+        user.results.sort(key=lambda result: self._asked.index(result[0]))
+
+    def _find_waiting(self, id: str | None) -> WireCall | None:
+        for call in self._waiting:
+            if call.ours.id == id:
+                return call
+        return None
 
     def _answer_all(self) -> None:
         """Gives every open call a result, before anything but results and user messages follows."""
+        nothing = Part(text=NO_RESULT)
         for call in list(self._waiting):
-            self._result(Message(role="tool", call_id=call.ours.id, parts=(Part(text=NO_RESULT),)))
+            result = Message(role="tool", call_id=call.ours.id, parts=(nothing,))
+            self._result(result)
 
     def _user(self) -> User:
         last = self._turns[-1] if self._turns else None
@@ -138,7 +173,19 @@ class _Turns:
 
 def joined(parts: Iterable[Part]) -> str:
     """Joins the texts with a blank line between them."""
-    return "\n\n".join(clean(part.text) for part in parts if part.kind == "text" and part.text)
+    texts: list[str] = []
+    for part in parts:
+        if part.kind == "text" and part.text:
+            texts.append(clean(part.text))
+    return "\n\n".join(texts)
+
+
+def is_blank(part: Part) -> bool:
+    """True for a text without content, which providers refuse."""
+    if part.kind != "text":
+        return False
+    text = part.text or ""
+    return not text.strip()
 
 
 def clean(text: str) -> str:
@@ -152,19 +199,29 @@ def clean(text: str) -> str:
 
 def wire_name(tool: str) -> str:
     """Returns a name that every provider accepts; the same tool always gets the same name."""
-    return tool if _WIRE_NAME.fullmatch(tool) else _spelled(tool, 55)
+    if _WIRE_NAME.fullmatch(tool):
+        return tool
+    return f"{_spelled(tool, 55)}_{_digest(tool)[:8]}"
 
 
 def wire_id(id: str) -> str:
-    return id if _WIRE_ID.fullmatch(id) else _spelled(id, 23)
+    """Returns an id that every provider accepts; the same id always becomes the same."""
+    if _WIRE_ID.fullmatch(id):
+        return id
+    return f"{_spelled(id, 23)}_{_digest(id)[:16]}"
 
 
 def _spelled(text: str, length: int) -> str:
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    kept = re.sub(r"[^a-zA-Z0-9_-]+", "_", text)[:length]
-    return f"{kept}_{digest[: 8 if length > 40 else 16]}"
+    spelled = _NOT_ON_WIRE.sub("_", text)
+    return spelled[:length]
 
 
-def _plain(args: dict[str, Any]) -> dict[str, Any]:
+def _digest(text: str) -> str:
+    data = text.encode("utf-8", "surrogatepass")
+    return hashlib.sha256(data).hexdigest()
+
+
+def _plain(args: JsonObject) -> JsonObject:
     """Converts arguments to plain JSON values without lone surrogates."""
-    return json.loads(clean(json.dumps(args, ensure_ascii=False, default=str)))
+    text = json.dumps(args, ensure_ascii=False, default=str)
+    return json.loads(clean(text))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from prowess._internal.json_values import JsonObject
 from prowess.core.events import ModelReplied
 from prowess.core.values import Message, ToolSpec
 from prowess.errors import ConfigError
@@ -17,10 +18,13 @@ from prowess.models.providers.reply_builder import OnDelta, begin_draft
 
 Api = Literal["chat", "responses"]
 PROVIDER = Provider(sdk="openai", address="https://api.openai.com/v1", variable="OPENAI_API_KEY")
+_OPENAI_HOST = urlsplit(PROVIDER.address).hostname
 _NO_PARAMS: Mapping[str, Any] = {}
 
 
 class OpenAIModel:
+    """Model of Chat Completions or of the Responses API."""
+
     protocol = "tools"
 
     def __init__(
@@ -37,10 +41,11 @@ class OpenAIModel:
         self._endpoint, self._options = open_endpoint(
             PROVIDER, self.name, api_key=api_key, base_url=base_url, params=params, timeout_s=timeout_s
         )
-        self._is_openai = urlsplit(self._endpoint.where.address).hostname == urlsplit(PROVIDER.address).hostname
-        self.api: Api = _checked_api(
-            self.name, api or params.get("api") or ("responses" if self._is_openai else "chat")
-        )
+        address = urlsplit(self._endpoint.where.address)
+        self._is_openai = address.hostname == _OPENAI_HOST
+        usual = "responses" if self._is_openai else "chat"
+        wanted = api or params.get("api") or usual
+        self.api: Api = _checked_api(self.name, wanted)
         self._wire = openai_responses if self.api == "responses" else openai_chat
 
     @property
@@ -49,7 +54,8 @@ class OpenAIModel:
 
     @property
     def context_tokens(self) -> int | None:
-        return self._options.context_tokens or find_window(self._name)
+        configured = self._options.context_tokens
+        return configured or find_window(self._name)
 
     async def reply(
         self,
@@ -59,30 +65,37 @@ class OpenAIModel:
         on_delta: OnDelta | None = None,
         schema: Mapping[str, Any] | None = None,
     ) -> ModelReplied:
-        body = self._body(self._wire.render_request(arrange(messages), tools, schema))
+        transcript = arrange(messages)
+        request = self._wire.render_request(transcript, tools, schema)
+        body = self._body(request)
         client = self._endpoint.client()
-        calls = client.responses if self.api == "responses" else client.chat.completions
-        said = body.pop("input") if self.api == "responses" else body.pop("messages")
-        first = {"input": said} if self.api == "responses" else {"messages": said}
-        opened = calls.with_streaming_response.create(
-            model=self._name, stream=self._options.stream, extra_body=body, **first
-        )
+        if self.api == "responses":
+            create = client.responses.with_streaming_response.create
+            said = {"input": body.pop("input")}
+        else:
+            create = client.chat.completions.with_streaming_response.create
+            said = {"messages": body.pop("messages")}
+        opened = create(model=self._name, stream=self._options.stream, extra_body=body, **said)
         draft = begin_draft(messages, tools, on_delta)
         await self._endpoint.exchange(opened, self._wire.read_event, draft)
         return draft.reply()
 
-    def _body(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _body(self, body: JsonObject) -> JsonObject:
+        """Adds the parameters to a request; those of the configuration win."""
         options = self._options
         given = dict(options.body)
-        if isinstance(given.get("text"), Mapping) and "text" in body:  # keeps options such as verbosity
-            body["text"] = {**given.pop("text"), **body["text"]}
+        text = given.get("text")
+        if isinstance(text, Mapping) and "text" in body:  # keeps options such as verbosity
+            given["text"] = {**text, **body["text"]}
         if self.api == "chat" and options.stream:
             body["stream_options"] = {"include_usage": True}
         if options.max_tokens is not None:
-            body[self._length_name()] = options.max_tokens
+            name = self._length_name()
+            body[name] = options.max_tokens
         return {**body, **given}
 
     def _length_name(self) -> str:
+        """Returns the name of the limit. Only OpenAI itself knows the new name in chat."""
         if self.api == "responses":
             return "max_output_tokens"
         return "max_completion_tokens" if self._is_openai else "max_tokens"

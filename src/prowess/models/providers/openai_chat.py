@@ -6,19 +6,29 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from prowess._internal.json_values import JsonObject
 from prowess.core.events import Finish
-from prowess.core.values import Part, ToolSpec, Usage
-from prowess.models.providers.attachments import PDF, PICTURES, describe_missing, find_attachment, find_text
+from prowess.core.values import Part, ToolSpec
+from prowess.models.providers.attachments import (
+    PDF,
+    PICTURES,
+    Attachment,
+    describe_missing,
+    find_attachment,
+    find_text,
+)
 from prowess.models.providers.message_order import (
     Assistant,
     LateSystemMessage,
     OrderedMessages,
     User,
+    WireCall,
     clean,
+    is_blank,
     joined,
     wire_name,
 )
-from prowess.models.providers.reply_builder import Draft, list_of, number_of, table_of, text_of
+from prowess.models.providers.reply_builder import Draft, table_in, tables_in, text_in, usage_in
 from prowess.models.providers.schemas import is_strict, object_schema
 
 _FINISH: dict[str, Finish] = {
@@ -33,123 +43,168 @@ _FINISH: dict[str, Finish] = {
 
 def render_request(
     transcript: OrderedMessages, tools: Sequence[ToolSpec], schema: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    body: dict[str, Any] = {"messages": _messages(transcript)}
+) -> JsonObject:
+    body: JsonObject = {"messages": _messages(transcript)}
     if tools:
-        body["tools"] = [{"type": "function", "function": _function(tool)} for tool in tools]
+        body["tools"] = [_function(tool) for tool in tools]
     if schema is not None:
-        form = {"name": "answer", "schema": dict(schema), "strict": is_strict(schema)}
+        form: JsonObject = {"name": "answer"}
+        form["schema"] = dict(schema)
+        form["strict"] = is_strict(schema)
         body["response_format"] = {"type": "json_schema", "json_schema": form}
     return body
 
 
-def _function(tool: ToolSpec) -> dict[str, Any]:
+def _function(tool: ToolSpec) -> JsonObject:
+    name = wire_name(tool.name)
+    description = clean(tool.description)
     parameters = object_schema(tool.parameters)
-    return {"name": wire_name(tool.name), "description": clean(tool.description), "parameters": parameters}
+    function = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}
 
 
-def _messages(transcript: OrderedMessages) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
+def _messages(transcript: OrderedMessages) -> list[JsonObject]:
+    messages: list[JsonObject] = []
     if transcript.system:
-        messages.append({"role": "system", "content": "\n\n".join(transcript.system)})
+        system = "\n\n".join(transcript.system)
+        messages.append({"role": "system", "content": system})
     for turn in transcript.turns:
         match turn:
             case LateSystemMessage():
                 messages.append({"role": "system", "content": turn.text})
             case Assistant():
-                messages.append(_assistant(turn))
+                message = _assistant(turn)
+                messages.append(message)
             case User():
                 messages += _user(turn)
     return messages
 
 
-def _assistant(turn: Assistant) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": turn.text}
+def _assistant(turn: Assistant) -> JsonObject:
+    message: JsonObject = {"role": "assistant", "content": turn.text}
     if turn.calls:
-        message["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(call.args, ensure_ascii=False)},
-            }
-            for call in turn.calls
-        ]
+        message["tool_calls"] = [_call(call) for call in turn.calls]
     return message
 
 
-def _user(turn: User) -> list[dict[str, Any]]:
+def _call(call: WireCall) -> JsonObject:
+    args = json.dumps(call.args, ensure_ascii=False)
+    function = {"name": call.name, "arguments": args}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _user(turn: User) -> list[JsonObject]:
     """Renders a user turn. A result can hold only text here; its pictures and files follow in a user message."""
-    messages: list[dict[str, Any]] = []
-    said = list(turn.parts)
-    for call, parts in reversed(turn.results):
-        messages.insert(0, {"role": "tool", "tool_call_id": call.id, "content": joined(parts) or "(empty)"})
-        if shown := [part for part in parts if part.kind != "text"]:
-            said[:0] = [Part(text=f"(From the result of {call.ours.tool}:)"), *shown]
-    if content := _content(said):
+    messages: list[JsonObject] = []
+    said: list[Part] = []
+    for call, parts in turn.results:
+        text = joined(parts) or "(empty)"
+        result = {"role": "tool", "tool_call_id": call.id, "content": text}
+        messages.append(result)
+        shown = [part for part in parts if part.kind != "text"]
+        if shown:
+            source = Part(text=f"(From the result of {call.ours.tool}:)")
+            said += [source, *shown]
+    content = _content([*said, *turn.parts])
+    if not content and not turn.results:
+        content = "."
+    if content:
         messages.append({"role": "user", "content": content})
-    elif not turn.results:
-        messages.append({"role": "user", "content": "."})
     return messages
 
 
-def _content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
+def _content(parts: Sequence[Part]) -> str | list[JsonObject]:
     """Returns one text when there is nothing else, because not every server takes a list."""
-    content = [piece for part in parts if (piece := _piece(part))]
-    if all(piece["type"] == "text" for piece in content):
-        return "\n\n".join(piece["text"] for piece in content)
+    content: list[JsonObject] = []
+    texts: list[str] = []
+    for part in parts:
+        if is_blank(part):
+            continue
+        piece = _piece(part)
+        content.append(piece)
+        if piece["type"] == "text":
+            texts.append(piece["text"])
+    if len(texts) == len(content):
+        return "\n\n".join(texts)
     return content
 
 
-def _piece(part: Part) -> dict[str, Any] | None:
+def _piece(part: Part) -> JsonObject:
+    """Renders a part; what cannot be shown is described."""
     if part.kind == "text":
-        return {"type": "text", "text": clean(part.text)} if part.text and part.text.strip() else None
+        text = clean(part.text or "")
+        return _text(text)
     found = find_attachment(part)
-    if found and found.kind == "image" and (found.url or found.mime_type in PICTURES):
-        return {"type": "image_url", "image_url": {"url": found.url or found.data_url}}
-    if found and (text := find_text(found)) is not None:
-        return {"type": "text", "text": f"File {found.name}:\n\n{text}"}
-    if found and found.data and found.mime_type == PDF:
-        return {"type": "file", "file": {"filename": found.name, "file_data": found.data_url}}
-    return {"type": "text", "text": describe_missing(part)}
+    piece = _attached(found) if found else None
+    if piece is None:
+        return _text(describe_missing(part))
+    return piece
 
 
-def read_event(draft: Draft, event: Mapping[str, Any]) -> None:
+def _attached(found: Attachment) -> JsonObject | None:
+    """Renders a picture or a file, if the API takes its type."""
+    if found.kind == "image" and (found.url or found.mime_type in PICTURES):
+        url = found.url or found.data_url
+        return {"type": "image_url", "image_url": {"url": url}}
+    text = find_text(found)
+    if text is not None:
+        return _text(f"File {found.name}:\n\n{text}")
+    if found.data and found.mime_type == PDF:
+        file = {"filename": found.name, "file_data": found.data_url}
+        return {"type": "file", "file": file}
+    return None
+
+
+def _text(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def read_event(draft: Draft, event: JsonObject) -> None:
     """Reads one chunk of a stream, or a whole reply that was not streamed."""
-    draft.model = text_of(event.get("model")) or draft.model
-    draft.request_id = draft.request_id or text_of(event.get("id")) or None
-    if usage := table_of(event.get("usage")):
-        draft.usage = _usage(usage)
-    choice = table_of(next(iter(list_of(event.get("choices"))), None))
-    delta = table_of(choice.get("delta")) or table_of(choice.get("message"))
-    draft.add_text(_text(delta.get("content")))
-    refusal = text_of(delta.get("refusal"))
-    draft.add_text(refusal)
-    draft.refused = draft.refused or bool(refusal)
-    for at, call in enumerate(map(table_of, list_of(delta.get("tool_calls")))):
-        function = table_of(call.get("function"))
-        args = function.get("arguments")
-        draft.add_call(
-            call.get("index") if isinstance(call.get("index"), int) else text_of(call.get("id")) or at,
-            id=text_of(call.get("id")),
-            name=text_of(function.get("name")),
-            args=json.dumps(args) if isinstance(args, dict) else text_of(args),
-        )
-    if reason := text_of(choice.get("finish_reason")):
-        draft.finish = "filter" if draft.refused else _FINISH.get(reason, "stop")
+    draft.set_origin(event)
+    usage = table_in(event, "usage")
+    if usage:
+        draft.usage = usage_in(usage, "prompt", "completion")
+    for choice in tables_in(event, "choices")[:1]:
+        _read_choice(draft, choice)
 
 
-def _text(content: Any) -> str:
+def _read_choice(draft: Draft, choice: JsonObject) -> None:
+    """Reads the first choice. More than one is never asked for."""
+    delta = table_in(choice, "delta") or table_in(choice, "message")
+    draft.add_text(_content_of(delta))
+    refusal = text_in(delta, "refusal")
+    if refusal:
+        draft.add_text(refusal)
+        draft.refused = True
+    for at, call in enumerate(tables_in(delta, "tool_calls")):
+        _read_call(draft, at, call)
+    reason = text_in(choice, "finish_reason")
+    if reason:
+        draft.finish = _FINISH.get(reason, "stop")
+    if reason and draft.refused:
+        draft.finish = "filter"
+
+
+def _read_call(draft: Draft, at: int, call: JsonObject) -> None:
+    """Reads a piece of a call. Some servers send no index, and some send the arguments as an object."""
+    id = text_in(call, "id")
+    key = call.get("index")
+    if not isinstance(key, int):
+        key = id or at
+    function = table_in(call, "function")
+    name = text_in(function, "name")
+    args = text_in(function, "arguments")
+    whole = function.get("arguments")
+    if isinstance(whole, dict):
+        args = json.dumps(whole)
+    draft.add_call(key, id=id, name=name, args=args)
+
+
+def _content_of(delta: JsonObject) -> str:
     """Reads a text, or the list of pieces that Mistral's reasoning models send."""
-    return text_of(content) or "".join(text_of(table_of(piece).get("text")) for piece in list_of(content))
-
-
-def _usage(usage: dict[str, Any]) -> Usage:
-    given = table_of(usage.get("prompt_tokens_details"))
-    return Usage(
-        input=number_of(usage.get("prompt_tokens")),
-        cached=number_of(given.get("cached_tokens")),
-        cache_written=number_of(given.get("cache_write_tokens")),
-        output=number_of(usage.get("completion_tokens")),
-        reasoning=number_of(table_of(usage.get("completion_tokens_details")).get("reasoning_tokens")),
-        requests=1,
-    )
+    text = text_in(delta, "content")
+    if text:
+        return text
+    pieces = tables_in(delta, "content")
+    return "".join(text_in(piece, "text") for piece in pieces)

@@ -6,174 +6,225 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prowess.core.values import Part, ToolSpec, Usage
-from prowess.models.providers.attachments import OFFICE, PDF, PICTURES, describe_missing, find_attachment, find_text
+from prowess._internal.json_values import JsonObject
+from prowess.core.values import Part, ToolSpec
+from prowess.models.providers.attachments import (
+    OFFICE,
+    PDF,
+    PICTURES,
+    Attachment,
+    describe_missing,
+    find_attachment,
+    find_text,
+)
 from prowess.models.providers.message_order import (
     Assistant,
     LateSystemMessage,
     OrderedMessages,
     User,
+    WireCall,
     clean,
+    is_blank,
     joined,
     wire_name,
 )
-from prowess.models.providers.reply_builder import Draft, list_of, number_of, table_of, text_of
+from prowess.models.providers.reply_builder import Draft, table_in, tables_in, text_in, usage_in
 from prowess.models.providers.schemas import is_strict, object_schema
 
 
 def render_request(
     transcript: OrderedMessages, tools: Sequence[ToolSpec], schema: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    body: dict[str, Any] = {"input": _items(transcript), "store": False}
+) -> JsonObject:
+    body: JsonObject = {"input": _items(transcript), "store": False}
     if transcript.system:
         body["instructions"] = "\n\n".join(transcript.system)
     if tools:
         body["tools"] = [_function(tool) for tool in tools]
     if schema is not None:
-        form = {"type": "json_schema", "name": "answer", "schema": dict(schema), "strict": is_strict(schema)}
+        form: JsonObject = {"type": "json_schema", "name": "answer"}
+        form["schema"] = dict(schema)
+        form["strict"] = is_strict(schema)
         body["text"] = {"format": form}
     return body
 
 
-def _function(tool: ToolSpec) -> dict[str, Any]:
+def _function(tool: ToolSpec) -> JsonObject:
     """Renders a tool with `strict` off. The default is on, and then every property of a schema must be required."""
+    name = wire_name(tool.name)
+    description = clean(tool.description)
+    parameters = object_schema(tool.parameters)
     return {
         "type": "function",
-        "name": wire_name(tool.name),
-        "description": clean(tool.description),
-        "parameters": object_schema(tool.parameters),
+        "name": name,
+        "description": description,
+        "parameters": parameters,
         "strict": False,
     }
 
 
-def _items(transcript: OrderedMessages) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
+def _items(transcript: OrderedMessages) -> list[JsonObject]:
+    items: list[JsonObject] = []
     for turn in transcript.turns:
         match turn:
             case LateSystemMessage():
-                items.append(_message("system", turn.text))
+                message = _message("system", turn.text)
+                items.append(message)
             case Assistant():
-                if turn.text.strip():
-                    items.append(_message("assistant", turn.text))
-                items += [
-                    {
-                        "type": "function_call",
-                        "call_id": call.id,
-                        "name": call.name,
-                        "arguments": json.dumps(call.args, ensure_ascii=False),
-                    }
-                    for call in turn.calls
-                ]
+                items += _assistant(turn)
             case User():
                 items += _user(turn)
     return items
 
 
-def _user(turn: User) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
-    content: list[dict[str, Any]] = []
+def _assistant(turn: Assistant) -> list[JsonObject]:
+    calls = [_call(call) for call in turn.calls]
+    if not turn.text.strip():
+        return calls
+    said = _message("assistant", turn.text)
+    return [said, *calls]
+
+
+def _call(call: WireCall) -> JsonObject:
+    args = json.dumps(call.args, ensure_ascii=False)
+    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": args}
+
+
+def _user(turn: User) -> list[JsonObject]:
+    """Renders a user turn. A result can hold only text here; its pictures and files follow in a user message."""
+    items: list[JsonObject] = []
+    content: list[JsonObject] = []
     for call, parts in turn.results:
-        items.append({"type": "function_call_output", "call_id": call.id, "output": joined(parts) or "(empty)"})
-        if shown := [piece for part in parts if part.kind != "text" and (piece := _piece(part))]:
-            content += [{"type": "input_text", "text": f"(From the result of {call.ours.tool}:)"}, *shown]
-    content += [piece for part in turn.parts if (piece := _piece(part))]
+        text = joined(parts) or "(empty)"
+        result = {"type": "function_call_output", "call_id": call.id, "output": text}
+        items.append(result)
+        shown = [_piece(part) for part in parts if part.kind != "text"]
+        if shown:
+            source = _text(f"(From the result of {call.ours.tool}:)")
+            content += [source, *shown]
+    content += [_piece(part) for part in turn.parts if not is_blank(part)]
     if not content and not turn.results:
-        content = [{"type": "input_text", "text": "."}]
+        content.append(_text("."))
     if content:
-        items.append(_message("user", content))
+        message = _message("user", content)
+        items.append(message)
     return items
 
 
-def _message(role: str, content: str | list[dict[str, Any]]) -> dict[str, Any]:
-    return {"type": "message", "role": role, "content": content}  # llama.cpp requires the type, OpenAI does not
+def _message(role: str, content: str | list[JsonObject]) -> JsonObject:
+    """Renders a message with its type, which llama.cpp requires and OpenAI does not."""
+    return {"type": "message", "role": role, "content": content}
 
 
-def _piece(part: Part) -> dict[str, Any] | None:
+def _text(text: str) -> JsonObject:
+    return {"type": "input_text", "text": text}
+
+
+def _piece(part: Part) -> JsonObject:
+    """Renders a part; what cannot be shown is described."""
     if part.kind == "text":
-        return {"type": "input_text", "text": clean(part.text)} if part.text and part.text.strip() else None
+        text = clean(part.text or "")
+        return _text(text)
     found = find_attachment(part)
-    if found and found.kind == "image" and (found.url or found.mime_type in PICTURES):
-        return {"type": "input_image", "detail": "auto", "image_url": found.url or found.data_url}
-    if found and (text := find_text(found)) is not None:
-        return {"type": "input_text", "text": f"File {found.name}:\n\n{text}"}
-    if found and found.url:
+    piece = _attached(found) if found else None
+    if piece is None:
+        return _text(describe_missing(part))
+    return piece
+
+
+def _attached(found: Attachment) -> JsonObject | None:
+    """Renders a picture or a file, if the API takes its type."""
+    if found.kind == "image" and (found.url or found.mime_type in PICTURES):
+        url = found.url or found.data_url
+        return {"type": "input_image", "detail": "auto", "image_url": url}
+    text = find_text(found)
+    if text is not None:
+        return _text(f"File {found.name}:\n\n{text}")
+    if found.url:
         return {"type": "input_file", "file_url": found.url}
-    if found and (found.mime_type == PDF or found.mime_type in OFFICE):
+    if found.mime_type == PDF or found.mime_type in OFFICE:
         return {"type": "input_file", "filename": found.name, "file_data": found.data_url}
-    return {"type": "input_text", "text": describe_missing(part)}
+    return None
 
 
-def read_event(draft: Draft, event: Mapping[str, Any]) -> None:
+def read_event(draft: Draft, event: JsonObject) -> None:
     """Reads one event of a stream, or a whole reply that was not streamed."""
     if event.get("object") == "response":
         _read_end(draft, event)
         return
-    match text_of(event.get("type")):
+    piece = text_in(event, "delta")
+    match text_in(event, "type"):
         case "response.created" | "response.in_progress":
-            response = table_of(event.get("response"))
-            draft.model = text_of(response.get("model")) or draft.model
-            draft.request_id = draft.request_id or text_of(response.get("id")) or None
+            response = table_in(event, "response")
+            draft.set_origin(response)
         case "response.output_text.delta":
-            draft.add_text(text_of(event.get("delta")))
+            draft.add_text(piece)
         case "response.refusal.delta":
             draft.refused = True
-            draft.add_text(text_of(event.get("delta")))
-        case "response.output_item.added":
-            _read_call(draft, _key(event), table_of(event.get("item")))
+            draft.add_text(piece)
+        case "response.output_item.added" | "response.output_item.done":
+            item = table_in(event, "item")
+            _read_call(draft, _key(event), item)
         case "response.function_call_arguments.delta":
-            draft.add_call(_key(event), args=text_of(event.get("delta")))
+            draft.add_call(_key(event), args=piece)
         case "response.function_call_arguments.done":
-            draft.set_args(_key(event), text_of(event.get("arguments")))
-        case "response.output_item.done":
-            _read_call(draft, _key(event), table_of(event.get("item")))
+            args = text_in(event, "arguments")
+            draft.set_args(_key(event), args)
         case "response.completed" | "response.incomplete":
-            _read_end(draft, table_of(event.get("response")))
+            response = table_in(event, "response")
+            _read_end(draft, response)
 
 
-def _key(event: Mapping[str, Any]) -> str:
+def _key(event: JsonObject) -> str:
     """Returns the key of an item. llama.cpp sends only the item, without an index."""
-    return (
-        text_of(event.get("item_id"))
-        or text_of(table_of(event.get("item")).get("id"))
-        or str(event.get("output_index"))
-    )
+    item = table_in(event, "item")
+    index = event.get("output_index")
+    return text_in(event, "item_id") or text_in(item, "id") or str(index)
 
 
-def _read_call(draft: Draft, key: Any, item: dict[str, Any]) -> None:
-    if item.get("type") == "function_call":
-        draft.add_call(key, id=text_of(item.get("call_id")) or text_of(item.get("id")), name=text_of(item.get("name")))
-        draft.set_args(key, text_of(item.get("arguments")))
+def _read_call(draft: Draft, key: Any, item: JsonObject) -> None:
+    """Reads an item that is a call; others are ignored."""
+    if item.get("type") != "function_call":
+        return
+    id = text_in(item, "call_id") or text_in(item, "id")
+    name = text_in(item, "name")
+    args = text_in(item, "arguments")
+    draft.add_call(key, id=id, name=name)
+    draft.set_args(key, args)
 
 
-def _read_end(draft: Draft, response: Mapping[str, Any]) -> None:
+def _read_end(draft: Draft, response: JsonObject) -> None:
     """Reads the last event. It repeats everything; only what did not come in pieces is taken from it."""
-    had_text, had_calls = bool(draft.text), draft.has_calls
-    for at, item in enumerate(map(table_of, list_of(response.get("output")))):
+    had_text = bool(draft.text)
+    had_calls = draft.has_calls
+    for at, item in enumerate(tables_in(response, "output")):
         if not had_calls:
             _read_call(draft, at, item)
-        for piece in map(table_of, list_of(item.get("content")) if item.get("type") == "message" else []):
-            draft.refused = draft.refused or piece.get("type") == "refusal"
-            if not had_text:
-                draft.add_text(text_of(piece.get("text")) or text_of(piece.get("refusal")))
-    draft.model = text_of(response.get("model")) or draft.model
-    draft.request_id = draft.request_id or text_of(response.get("id")) or None
-    if usage := table_of(response.get("usage")):
-        draft.usage = _usage(usage)
-    match text_of(response.get("status")):
-        case "completed":
-            draft.finish = "filter" if draft.refused else "calls" if draft.has_calls else "stop"
-        case "incomplete":
-            reason = table_of(response.get("incomplete_details")).get("reason")
-            draft.finish = "filter" if reason == "content_filter" else "length"
+        if item.get("type") == "message":
+            _read_message(draft, item, had_text)
+    draft.set_origin(response)
+    usage = table_in(response, "usage")
+    if usage:
+        draft.usage = usage_in(usage, "input", "output")
+    _read_status(draft, response)
 
 
-def _usage(usage: dict[str, Any]) -> Usage:
-    given = table_of(usage.get("input_tokens_details"))
-    return Usage(
-        input=number_of(usage.get("input_tokens")),
-        cached=number_of(given.get("cached_tokens")),
-        cache_written=number_of(given.get("cache_write_tokens")),
-        output=number_of(usage.get("output_tokens")),
-        reasoning=number_of(table_of(usage.get("output_tokens_details")).get("reasoning_tokens")),
-        requests=1,
-    )
+def _read_message(draft: Draft, item: JsonObject, had_text: bool) -> None:
+    for piece in tables_in(item, "content"):
+        if piece.get("type") == "refusal":
+            draft.refused = True
+        if not had_text:
+            text = text_in(piece, "text") or text_in(piece, "refusal")
+            draft.add_text(text)
+
+
+def _read_status(draft: Draft, response: JsonObject) -> None:
+    """Sets the finish reason, which the API does not send itself."""
+    status = text_in(response, "status")
+    if status == "completed":
+        draft.finish = "calls" if draft.has_calls else "stop"
+        if draft.refused:
+            draft.finish = "filter"
+    if status == "incomplete":
+        details = table_in(response, "incomplete_details")
+        reason = text_in(details, "reason")
+        draft.finish = "filter" if reason == "content_filter" else "length"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from prowess._internal.json_values import JsonObject
 from prowess.models.providers.message_order import clean
 
 # Keywords that providers do not support in strict mode. They refuse the whole request.
@@ -15,24 +16,44 @@ _NOT_STRICT = frozenset(
 )
 
 
-def object_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def object_schema(parameters: Mapping[str, Any]) -> JsonObject:
     """Returns the parameters as an object schema, which every provider requires."""
-    plain = json.loads(clean(json.dumps(parameters, ensure_ascii=False)))
-    return {"type": "object", "properties": {}} | plain
+    text = json.dumps(parameters, ensure_ascii=False)
+    plain = json.loads(clean(text))
+    empty = {"type": "object", "properties": {}}
+    return empty | plain
 
 
-def is_strict(schema: Any, *, top: bool = True) -> bool:
+def is_strict(schema: Any) -> bool:
     """True when strict mode can take the schema: every object requires all its properties and allows no others."""
-    if not isinstance(schema, Mapping) or _NOT_STRICT & schema.keys() or (top and schema.get("type") != "object"):
+    return _is_strict(schema) and schema.get("type") == "object"
+
+
+def _is_strict(schema: Any) -> bool:
+    if not isinstance(schema, Mapping) or _NOT_STRICT & schema.keys():
         return False
     properties = schema.get("properties")
-    if (properties is not None or schema.get("type") == "object") and (
-        not isinstance(properties, Mapping)
-        or schema.get("additionalProperties") is not False
-        or set(schema.get("required", ())) != set(properties)
-    ):
+    is_object = properties is not None or schema.get("type") == "object"
+    if is_object and not _is_closed(schema, properties):
         return False
-    inner: list[Any] = [*(properties or {}).values(), *schema.get("anyOf", ())]
-    inner += [value for name in ("$defs", "definitions") for value in schema.get(name, {}).values()]
-    inner += [schema["items"]] if "items" in schema else []
-    return all(is_strict(each, top=False) for each in inner)
+    inner = _inner_schemas(schema)
+    return all(map(_is_strict, inner))
+
+
+def _is_closed(schema: Mapping[str, Any], properties: Any) -> bool:
+    """True when an object requires all its properties and allows no others."""
+    if not isinstance(properties, Mapping):
+        return False
+    if schema.get("additionalProperties") is not False:
+        return False
+    required = schema.get("required", ())
+    return set(required) == set(properties)
+
+
+def _inner_schemas(schema: Mapping[str, Any]) -> Iterator[Any]:
+    for name in ("properties", "$defs", "definitions"):
+        schemas = schema.get(name) or {}
+        yield from schemas.values()
+    yield from schema.get("anyOf", ())
+    if "items" in schema:
+        yield schema["items"]
