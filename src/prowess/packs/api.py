@@ -18,9 +18,9 @@ from prowess.errors import FetchError, PackError, StoreError
 from prowess.packs.bundle import WrittenPack, write_pack
 from prowess.packs.compare import Comparison, compare, verify_file
 from prowess.packs.contents import find_skills
-from prowess.packs.lock import PackPlace, check_name, read_lock, read_wanted
+from prowess.packs.lock import PackPlace, check_name, lock_missing, not_installed, read_lock, read_wanted
 from prowess.packs.obtain import obtain
-from prowess.packs.plan import Change, InstallPlan, lock_missing, not_installed, open_planner
+from prowess.packs.plan import Change, InstallPlan, open_planner
 from prowess.packs.remove import rollback, uninstall
 from prowess.packs.settings import PackOptions, load_settings
 from prowess.packs.source import parse_source

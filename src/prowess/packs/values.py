@@ -72,6 +72,20 @@ class PackedSkill:
         return self.examine()[1]
 
 
+@dataclass(frozen=True, slots=True)
+class WantedSkill:
+    """Skill that somebody wants: its source, and its name there."""
+
+    source: str
+    skill: str
+
+    def row(self, name: str) -> str | dict[str, str]:
+        """Returns its value in the file, for a skill that is called `name` here."""
+        if self.skill == name:
+            return self.source
+        return {"source": self.source, "skill": self.skill}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedSkill:
     """Installed skill as the lock has it."""
@@ -87,3 +101,8 @@ class LockedSkill:
     sha256: str | None = None
     version: str | None = None
     installed_at: str
+
+    @property
+    def wanted(self) -> WantedSkill:
+        """Entry of skills.toml that leads to this one."""
+        return WantedSkill(self.source, self.skill)
