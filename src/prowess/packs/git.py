@@ -67,8 +67,7 @@ def obtain_commit(
 ) -> Obtained:
     """Fetches the ref of a source, or exactly `commit`, and writes the files of its skills below `into`."""
     left_out: dict[str, list[str]] = {kind: [] for kind in _NOTES}
-    name = name_from_url(source.path or source.location)
-    folder = os.path.join(into, name)
+    folder = os.path.join(into, name_from_url(source.path or source.location))
     wanted = commit or source.ref or "HEAD"
     what = f"Fetching {visible(source.text[:200])}"
     ends = time.monotonic() + timeout_s
@@ -78,14 +77,12 @@ def obtain_commit(
         )
         found = git.fetch(wanted)
         if found is None or commit not in (None, found):
-            code = "git-commit-gone" if commit else "git-ref-unknown"
-            raise _error(source, code, wanted)
+            raise _error(source, "git-commit-gone" if commit else "git-ref-unknown", wanted)
         listing = git.list_files(found, source.path)
         if listing is None:
             raise _error(source, "git-path-unknown", source.path or "")
         blobs = _blobs_of_skills(listing, left_out, limits)
-        size_bytes = sum(blob.size for blob in blobs)
-        if size_bytes > limits.max_total_bytes:
+        if sum(blob.size for blob in blobs) > limits.max_total_bytes:
             raise _error(source, "pack-too-large")
         members = _members(git.read_files(blobs), left_out["Git LFS pointers"])
         write_members(members, folder, limits=limits, report=lambda count: progress("Reading files", count, len(blobs)))
@@ -127,14 +124,11 @@ def _blobs_of_skills(listing: str, left_out: dict[str, list[str]], limits: Archi
 
 
 def _is_kept(path: str, homes: set[str], limits: ArchiveLimits) -> bool:
-    """Looks at no more folders above `path` than a path may have, so that the time grows with the number of paths only."""
-    if "" in homes or "/" not in path:
-        return True
-    if path.rpartition("/")[0] in homes:
+    """Looks at no more folders above `path` than a path may have, so that the time grows with the paths only."""
+    if "" in homes or "/" not in path or path.rpartition("/")[0] in homes:
         return True
     parts = path[: limits.max_path_bytes].split("/", limits.max_depth)[:-1]
-    above = itertools.accumulate(parts, "{}/{}".format)
-    return not homes.isdisjoint(above)
+    return not homes.isdisjoint(itertools.accumulate(parts, "{}/{}".format))
 
 
 @contextlib.contextmanager
@@ -146,24 +140,14 @@ def _errors(source: PackSource) -> Iterator[None]:
         if error.reason in _REASONS:
             raise _error(source, _REASONS[error.reason], error.words) from error
         text, refused, _ = f"\n{error.words}".partition("\nfatal: remote error:")
-        lines = text.split("\n")
-        own = [line.strip() for line in lines if line.startswith(("fatal:", "error:", "ssh:"))]
-        words = "the server refused" if refused else ""
-        if own:
-            words = own[0]
-        raise _error(source, _find_code(own), words) from error
-
-
-def _find_code(lines: list[str]) -> str:
-    for line in lines:
-        for code, signs in _SIGNS.items():
-            if re.search(signs, line):
-                return code
-    return "git-failed"
+        own = [line.strip() for line in text.split("\n") if line.startswith(("fatal:", "error:", "ssh:"))]
+        if refused and not own:
+            own = ["the server refused"]
+        codes = (code for line in own for code, signs in _SIGNS.items() if re.search(signs, line))
+        raise _error(source, next(codes, "git-failed"), "".join(own[:1])) from error
 
 
 def _note(kind: str, paths: list[str]) -> str:
-    """Tells a person what was left out."""
     named = visible(", ".join(paths)[:300])
     return f"{kind} ({len(paths)}): {named}. {_NOTES[kind]}"
 
@@ -172,9 +156,6 @@ def _error(source: PackSource, code: str, detail: str = "") -> PackError:
     problem, hint = _ERRORS[code]
     message = problem.format(visible(source.text[:200]))
     if detail:
-        shown = detail[:200].rstrip(".")
-        message += f": {visible(shown)}"
-    quoted = shlex.quote(source.location[:300])
-    hint = hint.format(visible(quoted))
-    error = _CLASSES.get(code, PackError)
-    return error(f"{message}.", code=code, hint=hint)
+        message += f": {visible(detail[:200].rstrip('.'))}"
+    hint = hint.format(visible(shlex.quote(source.location[:300])))
+    return _CLASSES.get(code, PackError)(f"{message}.", code=code, hint=hint)

@@ -1,7 +1,6 @@
 """Reads and writes `skills.toml` (the skills that are wanted) and `skills.lock` (the skills that are installed).
 
-A person may edit skills.toml, so only single lines of it are changed, and the result is read again before it counts.
-The lock is JSON, sorted, so that two branches merge line by line.
+A person may edit skills.toml, so only single lines of it are changed. The lock is sorted, so that branches merge well.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Any, NamedTuple, get_args
 
@@ -20,7 +19,7 @@ from prowess._internal.portable_names import is_portable_folder
 from prowess._internal.toml_lines import edit_table, parse_toml
 from prowess.core.findings import visible
 from prowess.errors import PackError
-from prowess.packs.values import LockedSkill, SourceKind, WantedSkill
+from prowess.packs.values import Lock, LockedSkill, SourceKind, WantedChanges, WantedSkill
 from prowess.runtime.config import ConfigPlaces
 from prowess.skills.file_list import from_records, to_records
 from prowess.skills.scanner import SKIPPED
@@ -53,40 +52,28 @@ class PackPlace(NamedTuple):
 
 def find_place(to: str, places: ConfigPlaces) -> PackPlace:
     """Returns the place that `--to` names: `project`, `user`, or a folder of skills."""
-    if to == "project":
-        return _find_agent_place(places.project, is_project=True)
-    if to == "user":
-        return _find_agent_place(places.home)
-    root = os.path.abspath(user_path(places.cwd, to))
-    if os.path.lexists(root) and not os.path.isdir(root):
-        hint = "Name a folder of skills, or a new one."
-        raise PackError(f"{to} is not a folder.", code="target-not-folder", hint=hint)
-    return _make_place(root, root, base=root)
-
-
-def _find_agent_place(base: str, *, is_project: bool = False) -> PackPlace:
-    """Returns the place below `base/.agent`. A repository must not decide where we write."""
-    agent = os.path.join(base, ".agent")
-    root = os.path.join(agent, "skills")
-    real_root = os.path.realpath(root)
-    leads_out = is_project and not is_inside(os.path.realpath(base), real_root)
-    if leads_out or os.path.islink(root):
-        message = f"{root} is a link to {visible(real_root[:200])}."
-        hint = "If you mean that folder, name it: --to FOLDER"
-        raise PackError(message, code="target-unsafe", hint=hint)
-    return _make_place(root, agent, base=base)
-
-
-def _make_place(root: str, files: str, *, base: str) -> PackPlace:
-    wanted = os.path.join(files, "skills.toml")
-    lock = os.path.join(files, "skills.lock")
+    if to in ("project", "user"):
+        base = places.project if to == "project" else places.home
+        above = os.path.join(base, ".agent")
+        root = os.path.join(above, "skills")
+        real_root = os.path.realpath(root)
+        leads_out = to == "project" and not is_inside(os.path.realpath(base), real_root)
+        if leads_out or os.path.islink(root):  # a repository must not decide where we write
+            message = f"{root} is a link to {visible(real_root[:200])}."
+            raise PackError(message, code="target-unsafe", hint="If you mean that folder, name it: --to FOLDER")
+    else:
+        base = above = root = os.path.abspath(user_path(places.cwd, to))
+        if os.path.lexists(root) and not os.path.isdir(root):
+            hint = "Name a folder of skills, or a new one."
+            raise PackError(f"{to} is not a folder.", code="target-not-folder", hint=hint)
+    wanted = os.path.join(above, "skills.toml")
+    lock = os.path.join(above, "skills.lock")
     return PackPlace(root, wanted, lock, base)
 
 
 def read_wanted(place: PackPlace) -> dict[str, WantedSkill]:
     """Returns the wanted skills by their name here. Without the file, none."""
-    text = _read(place.wanted)
-    return _parse_wanted(text, place.wanted)
+    return _parse_wanted(_read(place.wanted), place.wanted)
 
 
 def _parse_wanted(text: str, path: str) -> dict[str, WantedSkill]:
@@ -96,8 +83,7 @@ def _parse_wanted(text: str, path: str) -> dict[str, WantedSkill]:
         raise _invalid(path, str(error)[:200]) from None
     rows = table.pop("skills", {})
     if table or not isinstance(rows, dict):
-        key = next(iter(table), "skills")
-        raise _invalid(path, f"'{key}' is not the table [skills]")
+        raise _invalid(path, f"'{next(iter(table), 'skills')}' is not the table [skills]")
     wanted = {}
     for name, value in rows.items():
         row = {"source": value} if isinstance(value, str) else value
@@ -110,17 +96,15 @@ def _parse_wanted(text: str, path: str) -> dict[str, WantedSkill]:
     return wanted
 
 
-def edit_wanted(place: PackPlace, changes: Mapping[str, WantedSkill | None]) -> bytes | None:
+def edit_wanted(place: PackPlace, changes: WantedChanges) -> bytes | None:
     """Returns the file with the changes, or None when nothing changes. Comments and other lines stay."""
     text = _read(place.wanted)
     before = _parse_wanted(text, place.wanted)
     rows = {name: skill and skill.row(name) for name, skill in changes.items() if skill != before.get(name)}
     if not rows:
         return None
-    if not text.strip():
-        text = _HEADER
     try:
-        edited = edit_table(text, "skills", rows)
+        edited = edit_table(text if text.strip() else _HEADER, "skills", rows)
     except (ValueError, RecursionError):
         message = f"{place.wanted} has a form that is not edited automatically."
         hint = 'Write each skill on a line of its own below [skills]: name = "source".'
@@ -142,10 +126,8 @@ def read_lock(place: PackPlace) -> dict[str, LockedSkill]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _invalid(place.lock, str(error)[:200]) from None
     if str(schema).startswith("prowess.lock/"):
-        shown = visible(str(schema))[:40]
-        message = f"{place.lock} was written by a newer release ({shown})."
-        hint = "Update Prowess: pip install -U prowess"
-        raise PackError(message, code="lock-newer", hint=hint)
+        message = f"{place.lock} was written by a newer release ({visible(str(schema))[:40]})."
+        raise PackError(message, code="lock-newer", hint="Update Prowess: pip install -U prowess")
     raise _invalid(place.lock, f'it does not say "schema": "{SCHEMA}"')
 
 
@@ -164,8 +146,7 @@ def parse_locked(data: Any) -> LockedSkill:
         raise ValueError("'commit' is not the id of a commit")
     if values["kind"] not in get_args(SourceKind) or not _DIGEST.fullmatch(values["digest"]):
         raise ValueError("'kind' is not known, or 'digest' is not sha256: and 64 hexadecimal digits")
-    files = from_records(data.get("files"))
-    return LockedSkill(files=files, **values)
+    return LockedSkill(files=from_records(data.get("files")), **values)
 
 
 def render_locked(skill: LockedSkill) -> dict[str, Any]:
@@ -179,21 +160,16 @@ def render_locked(skill: LockedSkill) -> dict[str, Any]:
     return values
 
 
-def render_lock(skills: Mapping[str, LockedSkill]) -> bytes:
+def render_lock(skills: Lock) -> bytes:
     """Returns the file: sorted, with one line for each value and each file of a skill."""
     rows = []
     for name, skill in sorted(skills.items()):
         row = render_locked(skill)
-        files = ",\n".join(_render_items(row.pop("files"), "    "))
-        values = ",\n".join(_render_items(row, "   "))
-        rows.append(f'  {_json(name)}: {{\n{values},\n   "files": {{\n{files}\n   }}\n  }}')
+        files = ",\n".join(f"    {_json(path)}: {_json(file)}" for path, file in sorted(row.pop("files").items()))
+        values = "".join(f"   {_json(key)}: {_json(value)},\n" for key, value in sorted(row.items()))
+        rows.append(f'  {_json(name)}: {{\n{values}   "files": {{\n{files}\n   }}\n  }}')
     text = ",\n".join(rows)
     return f'{{\n "schema": "{SCHEMA}",\n "skills": {{\n{text}\n }}\n}}\n'.encode()
-
-
-def _render_items(values: Mapping[str, object], indent: str) -> Iterator[str]:
-    for key, value in sorted(values.items()):
-        yield f"{indent}{_json(key)}: {_json(value)}"
 
 
 _json = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode  # without an indent it is ten times as fast
@@ -211,8 +187,7 @@ def check_name(name: str, where: str) -> str:
     if _can_be_folder(name):
         return name
     message = f"{where}: '{visible(name)[:80]}' cannot be the name of a skill's folder."
-    hint = "Use lower-case letters, digits and single hyphens."
-    raise PackError(message, code="name-unsafe", hint=hint)
+    raise PackError(message, code="name-unsafe", hint="Use lower-case letters, digits and single hyphens.")
 
 
 def _read(path: str) -> str:

@@ -1,8 +1,5 @@
-"""Plans an installation, an update or a restore, and carries it out: all skills of it, or none.
-
-Everything is obtained, read and checked first, in a folder beside the target. So a person sees the whole plan before
-anything changes. Then all folders are swapped at once, and what was there before is kept as a backup.
-"""
+"""Plans an installation, an update or a restore, and carries it out: all skills of it, or none. Everything is obtained,
+read and checked first, so a person sees the whole plan before anything changes. What was there is kept as a backup."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from prowess.packs.lock import PackPlace, check_name, edit_wanted, lock_missing,
 from prowess.packs.obtain import obtain
 from prowess.packs.settings import PackSettings
 from prowess.packs.source import is_remote, parse_source
-from prowess.packs.values import LockedSkill, Obtained, PackedSkill, WantedSkill
+from prowess.packs.values import Lock, LockedSkill, Obtained, Origins, PackedSkill, WantedSkill
 from prowess.policy.trust import load_trust
 from prowess.runtime.config import ConfigPlaces
 from prowess.runtime.services.capabilities import read_capabilities
@@ -38,6 +35,7 @@ from prowess.skills.skill import SkillFile
 
 # The last three leave the files as they are. accept: models may use them now; record: only lock or skills.toml change.
 Action = Literal["install", "update", "restore", "accept", "record", "keep"]
+_Found = tuple[PackedSkill, Obtained]
 _ORIGIN = ("source", "kind", "skill", "commit", "sha256")  # what a restored skill must have as the lock says
 
 
@@ -81,10 +79,9 @@ class InstallPlan:
         changes = []
         for change in self.changes:
             is_there = change.action in ("keep", "record")
-            digest = accepted.get(self.place.folder(change.name))
-            if is_there and digest != change.skill.digest:
-                files = file_differences((), change.skill.files)
-                change = replace(change, action="accept", files=tuple(files))
+            if is_there and accepted.get(self.place.folder(change.name)) != change.skill.digest:
+                files = tuple(file_differences((), change.skill.files))
+                change = replace(change, action="accept", files=files)
             changes.append(change)
         return replace(self, changes=tuple(changes))
 
@@ -110,11 +107,9 @@ class InstallPlan:
 
     def _check_still(self, change: Change, locked: LockedSkill | None) -> None:
         """Refuses a plan that is out of date: somebody installed or edited the skill since it was made."""
-        digest = find_digest(self.place.folder(change.name))
-        if locked != change.before or digest != change.found:
+        if locked != change.before or find_digest(self.place.folder(change.name)) != change.found:
             message = f"'{change.name}' was changed while it was being installed."
-            hint = "Nothing was changed by this command. Run it again."
-            raise PackError(message, code="target-changed", hint=hint)
+            raise PackError(message, code="target-changed", hint="Nothing was changed by this command. Run it again.")
 
     def _materialise(self, change: Change, only_user: bool) -> FolderMove:
         """Puts the files of a skill into the staging folder. A file that changed since it was read is refused."""
@@ -126,20 +121,14 @@ class InstallPlan:
             os.makedirs(os.path.dirname(folder), exist_ok=True)
             os.rename(skill.folder, folder)
         else:
-            _copy_skill(skill, folder)
-        old = make_room(self.place, change.name, change.before, self.staging)
-        return FolderMove(change.name, new, old)
-
-
-def _copy_skill(skill: PackedSkill, folder: str) -> None:
-    for file in skill.files:
-        source = os.path.join(skill.folder, file.path)
-        target = os.path.join(folder, file.path)
-        sha256 = copy_regular(source, target, executable=file.executable)
-        if sha256 != file.sha256:
-            message = f"{visible(source)} changed while it was being installed."
-            hint = "Install it again when nothing writes to it."
-            raise PackMismatch(message, code="source-changed", hint=hint)
+            for file in skill.files:
+                source = os.path.join(skill.folder, file.path)
+                target = os.path.join(folder, file.path)
+                if copy_regular(source, target, executable=file.executable) != file.sha256:
+                    message = f"{visible(source)} changed while it was being installed."
+                    hint = "Install it again when nothing writes to it."
+                    raise PackMismatch(message, code="source-changed", hint=hint)
+        return FolderMove(change.name, new, make_room(self.place, change.name, change.before, self.staging))
 
 
 @contextlib.contextmanager
@@ -185,11 +174,15 @@ class Planner:
     def install(self, sources: Sequence[str], skills: Sequence[str], rename: str | None, force: bool) -> InstallPlan:
         """Plans the skills of some sources. `rename` gives the only skill another name."""
         texts = [_relative_to(self._place.base, text, self._settings.places) for text in sources]
-        found: list[tuple[PackedSkill, Obtained]] = []
+        found: list[_Found] = []
         for text in texts:
-            found += self._obtain(text, skills)
-        if rename is not None:
-            _check_rename(rename, len(found))
+            found += self._obtain(text, skills, None, None)
+        if rename is not None and any(note.code != "name-not-portable" for note in name_notes(rename)):
+            hint = "Use lower-case letters, digits and single hyphens."
+            raise PackError(f"'{visible(rename)[:80]}' is no name of a skill.", code="name-unsafe", hint=hint)
+        if rename is not None and len(found) != 1:
+            message = f"--as names one skill, and there are {len(found)}."
+            raise PackError(message, code="pack-several-skills", hint="Choose one with --skill NAME.")
         changes = [self._plan(rename or skill.name, skill, got) for skill, got in found]
         return self._finish(changes, force)
 
@@ -210,26 +203,19 @@ class Planner:
             if there is not None and digest_of(there) == row.digest:
                 changes.append(_kept(name, row, self._place))
             elif there is not None and not force:
-                edits = file_differences(row.files, there)
-                raise _edited(self._place, name, edits)
+                raise _edited(self._place, name, file_differences(row.files, there))
             else:
                 missing[name] = row
         new = {name: skill for name, skill in self._wanted.items() if name not in self._lock}
         self._ask_first(missing | new)
-        for change in self._obtain_all(missing, pinned=True):
-            restored = _as_locked(change, missing[change.name])
-            changes.append(restored)
+        changes += [_as_locked(change, missing[change.name]) for change in self._obtain_all(missing, pinned=True)]
         changes += self._obtain_all(new)
         return self._finish(changes, force)
 
     def _check_agreement(self, frozen: bool) -> None:
         """Refuses a lock that says something else than skills.toml, or if `frozen` one that says more or less."""
         locked = {name: row.wanted for name, row in self._lock.items()}
-        stale = []
-        for name, skill in self._wanted.items():
-            expected = locked.get(name, None if frozen else skill)
-            if expected != skill:
-                stale.append(name)
+        stale = [name for name, skill in self._wanted.items() if locked.get(name, None if frozen else skill) != skill]
         removed = [name for name in locked if frozen and name not in self._wanted]
         if stale or removed:
             told = visible(name_some(sorted(stale + removed)))
@@ -238,8 +224,7 @@ class Planner:
             raise PackError(message, code="lock-stale", hint=f"Bring the lock up to date: prowess {command}")
 
     def update(self, names: Sequence[str], force: bool) -> InstallPlan:
-        """Plans to bring skills to the newest content of their sources. A source that cannot be used and a skill that
-        may not be replaced do not stop the others, unless the skills are named."""
+        """Plans to bring skills to their newest content. Without names, one that fails does not stop the others."""
         # A skill that somebody removed from skills.toml is updated, but not wanted again for that.
         locked = {name: row.wanted for name, row in self._lock.items()}
         self._wanted = locked | self._wanted
@@ -249,10 +234,9 @@ class Planner:
         chosen = {name: skill for name, skill in self._wanted.items() if not names or name in names}
         self._ask_first(chosen)
         go_on = not names and len(chosen) > 1
-        changes = self._obtain_all(chosen, go_on=go_on)
-        return self._finish(changes, force, go_on=go_on)
+        return self._finish(self._obtain_all(chosen, go_on=go_on), force, go_on=go_on)
 
-    def _ask_first(self, skills: Mapping[str, WantedSkill | LockedSkill]) -> None:
+    def _ask_first(self, skills: Origins) -> None:
         """Shows the person the addresses that only the files of an untrusted folder name, before any is contacted. The
         source of a skill that this person accepted here was shown to them before."""
         place = self._place
@@ -273,9 +257,7 @@ class Planner:
         if not self._settings.confirm_addresses(sorted(addresses)):
             raise PackError("No address was contacted.", code="not-confirmed", hint="Nothing was changed.")
 
-    def _obtain_all(
-        self, skills: Mapping[str, WantedSkill | LockedSkill], *, pinned: bool = False, go_on: bool = False
-    ) -> list[Change]:
+    def _obtain_all(self, skills: Origins, *, pinned: bool = False, go_on: bool = False) -> list[Change]:
         """Plans some skills by their names here. Each source is obtained once: its newest content, or if `pinned` that
         of the lock. With `go_on`, the skills of a source that cannot be used are noted, if there is another source."""
         groups: dict[tuple[str, str | None, str | None], dict[str, str]] = {}
@@ -300,12 +282,9 @@ class Planner:
 
     def _fail(self, names: Collection[str], error: PackError) -> None:
         self._failed |= dict.fromkeys(names, error)
-        shown = name_some(sorted(names))
-        self._notes.append(f"Not updated: {shown}. {error.message}")
+        self._notes.append(f"Not updated: {name_some(sorted(names))}. {error.message}")
 
-    def _obtain(
-        self, text: str, skills: Sequence[str], commit: str | None = None, sha256: str | None = None
-    ) -> list[tuple[PackedSkill, Obtained]]:
+    def _obtain(self, text: str, skills: Sequence[str], commit: str | None, sha256: str | None) -> list[_Found]:
         """Returns the skills of a source. `skills` names those that are wanted; the others are pins of the lock."""
         self._sources += 1
         into = os.path.join(self._folder, f"source-{self._sources}")
@@ -332,17 +311,10 @@ class Planner:
         compared = installed if there is None else there
         if action == "restore":
             compared = ()
-        return Change(
-            name=name,
-            action=action,
-            skill=skill,
-            locked=locked,
-            before=before,
-            edits=tuple(edits),
-            files=tuple(file_differences(compared, skill.files)),
-            is_ours=got.is_ours,
-            found=digest_of(there) if there else None,
-        )
+        files = tuple(file_differences(compared, skill.files))
+        found = digest_of(there) if there else None
+        change = Change(name=name, action=action, skill=skill, locked=locked, before=before, found=found)
+        return replace(change, edits=tuple(edits), files=files, is_ours=got.is_ours)
 
     def _find_action(self, name: str, new: LockedSkill, there: Sequence[SkillFile] | None) -> Action:
         """Compares the new entry of the lock with the old one, and with the files that are there."""
@@ -437,15 +409,13 @@ def _as_locked(change: Change, row: LockedSkill) -> Change:
         message = f"{visible(row.source)} has another content of '{name}' than the lock: {digests}."
         hint = f"If you accept the new content: prowess update {name}"
         raise PackMismatch(message, code="lock-mismatch", hint=hint)
-    for part in _ORIGIN:
-        if getattr(row, part) != getattr(found, part):
-            message = f"The lock names another origin of '{name}' than {visible(found.source)}."
-            raise PackMismatch(message, code="lock-mismatch", hint=f"Look at it, then: prowess update {name}")
-    locked = replace(found, installed_at=row.installed_at)
-    return replace(change, locked=locked)
+    if any(getattr(row, part) != getattr(found, part) for part in _ORIGIN):
+        message = f"The lock names another origin of '{name}' than {visible(found.source)}."
+        raise PackMismatch(message, code="lock-mismatch", hint=f"Look at it, then: prowess update {name}")
+    return replace(change, locked=replace(found, installed_at=row.installed_at))
 
 
-def _check_names(changes: Sequence[Change], lock: Mapping[str, LockedSkill]) -> None:
+def _check_names(changes: Sequence[Change], lock: Lock) -> None:
     """Refuses a plan with a name that is not safe, or with two skills of one name."""
     seen: dict[str, Change] = {}
     spelled = {name.casefold(): name for name in lock}
@@ -464,16 +434,6 @@ def _check_names(changes: Sequence[Change], lock: Mapping[str, LockedSkill]) -> 
             hint = "Install one of them, or give one another name with --as."
             message = f"Two skills would be installed as '{change.name}': {both}."
             raise PackError(message, code="pack-duplicate-skill", hint=hint)
-
-
-def _check_rename(name: str, count: int) -> None:
-    """Refuses a new name that no skill can have, and one name for several skills."""
-    if any(note.code != "name-not-portable" for note in name_notes(name)):
-        hint = "Use lower-case letters, digits and single hyphens."
-        raise PackError(f"'{visible(name)[:80]}' is no name of a skill.", code="name-unsafe", hint=hint)
-    if count != 1:
-        message = f"--as names one skill, and there are {count}."
-        raise PackError(message, code="pack-several-skills", hint="Choose one with --skill NAME.")
 
 
 def _find_refusal(settings: PackSettings, change: Change, *, force: bool) -> PackError | None:
@@ -498,7 +458,6 @@ def _edited(place: PackPlace, name: str, edits: Sequence[FileDifference], *, kno
         message = f"{place.folder(name)} is there already, and was not installed by Prowess."
         hint = "Use --as NAME, or --force to replace it; a backup is kept."
         return PackError(message, code="skill-exists", hint=hint)
-    paths = [edit.path for edit in edits]
-    message = f"'{name}' was edited here: {visible(name_some(paths, quote=''))}."
+    message = f"'{name}' was edited here: {visible(name_some([edit.path for edit in edits], quote=''))}."
     hint = "Keep your edits elsewhere, or use --force; a backup is kept."
     return PackError(message, code="local-edits", hint=hint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -14,7 +14,7 @@ from prowess.packs.disk import BACKUPS, find_digest, make_room, newest_backup, w
 from prowess.packs.lock import PackPlace, check_name, not_installed, read_lock
 from prowess.packs.plan import denied_content
 from prowess.packs.settings import PackOptions, load_settings
-from prowess.packs.values import LockedSkill
+from prowess.packs.values import Lock, LockedSkill
 from prowess.policy.trust import grant_skills, load_trust
 from prowess.skills.file_list import FileDifference, digest_of, file_differences, find_files
 
@@ -50,9 +50,8 @@ def uninstall(*names: str, purge: bool = False, **options: Unpack[PackOptions]) 
     _check_installed(place, names, read_lock(place))
     with swap_errors(place.root), stage(place.root) as staging, hold(place.root):
         lock = read_lock(place)
-        left = lock.copy()
         for name in names:
-            row = left.pop(name, None)
+            row = lock.pop(name, None)
             if row is None:  # it was named twice, or removed meanwhile
                 continue
             path = place.folder(name)
@@ -60,18 +59,16 @@ def uninstall(*names: str, purge: bool = False, **options: Unpack[PackOptions]) 
             backup = os.path.join(place.root, STATE, old) if old.startswith(BACKUPS) else None
             moves.append(FolderMove(name, None, old))
             removed.append(Removed(name=name, path=path, digest=find_digest(path), backup=backup))
-        write(place, moves, left, dict.fromkeys(names))
+        write(place, moves, lock, dict.fromkeys(names))
         if purge:
             for name in names:
                 remove_backups(place.root, name, keep=0)
-    revoked = {each.path: "" for each in removed}
-    grant_skills(settings.places.state_dir, revoked)
+    grant_skills(settings.places.state_dir, {each.path: "" for each in removed})
     return removed
 
 
 def rollback(name: str, **options: Unpack[PackOptions]) -> RolledBack:
-    """Returns a skill to the version before. The version of now becomes the newest backup, so that a second rollback
-    returns to it."""
+    """Returns a skill to the version before. The version of now becomes the newest backup, for a second rollback."""
     settings = load_settings(**options)
     place = settings.place
     check_name(name, "rollback")
@@ -86,8 +83,7 @@ def rollback(name: str, **options: Unpack[PackOptions]) -> RolledBack:
         there = find_files(path) or []
         kept = find_files(os.path.join(place.root, STATE, source)) or []
         digest = digest_of(file for file in kept if file.sha256) if kept else None  # as it will be loaded
-        policy = settings.denied.get(digest or "")
-        if policy:
+        if policy := settings.denied.get(digest or ""):
             raise denied_content(name, policy)
         old = make_room(place, name, before, staging)
         if restored is not None:
@@ -107,7 +103,7 @@ def _no_backup(name: str) -> PackError:
     return PackError(message, code="no-backup", hint=hint)
 
 
-def _check_installed(place: PackPlace, names: Collection[str], lock: Mapping[str, LockedSkill]) -> None:
+def _check_installed(place: PackPlace, names: Collection[str], lock: Lock) -> None:
     for name in names:
         check_name(name, "uninstall")
         if name in lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 from prowess._internal.folder_swap import recover
 from prowess.packs.lock import PackPlace, find_place
@@ -42,24 +42,25 @@ class PackSettings:
 def load_settings(
     progress: Progress = no_progress,
     confirm_addresses: ConfirmAddresses = lambda addresses: True,
-    *,
-    to: str = "project",
-    config: StrPath | None = None,
-    cwd: StrPath = ".",
-    environ: Mapping[str, str] | None = None,
+    **options: Unpack[PackOptions],
 ) -> PackSettings:
     """Reads configuration and policy, and cleans up after a command that was killed."""
-    environ = os.environ if environ is None else environ
+    cwd = os.path.abspath(options.get("cwd", "."))
+    config = options.get("config")
     config_file = None if config is None else os.fspath(config)
-    with open_runtime(cwd=os.path.abspath(cwd), environ=environ, config_file=config_file) as runtime:
-        place = find_place(to, runtime.places)
+    environ = options.get("environ")
+    if environ is None:
+        environ = os.environ
+    with open_runtime(cwd=cwd, environ=environ, config_file=config_file) as runtime:
+        place = find_place(options.get("to", "project"), runtime.places)
         recover(place.root)
+        problems = find_problems(runtime)
         return PackSettings(
             place=place,
             places=runtime.places,
             environ=environ,
             denied=find_denied_digests(runtime),
-            notes=[each.message for each in find_problems(runtime) if each.code == "policy-ignored-untrusted"],
+            notes=[each.message for each in problems if each.code == "policy-ignored-untrusted"],
             progress=progress,
             confirm_addresses=confirm_addresses,
             tell_precedence=find_precedence(runtime, place.root),

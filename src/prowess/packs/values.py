@@ -106,3 +106,8 @@ class LockedSkill:
     def wanted(self) -> WantedSkill:
         """Entry of skills.toml that leads to this one."""
         return WantedSkill(self.source, self.skill)
+
+
+Lock = Mapping[str, LockedSkill]  # by the names of the skills here
+WantedChanges = Mapping[str, WantedSkill | None]  # None: nobody wants it any more
+Origins = Mapping[str, WantedSkill | LockedSkill]
