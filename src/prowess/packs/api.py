@@ -67,8 +67,7 @@ def install(
     Without a source it brings the disk to the state of `skills.lock`; `frozen` refuses a lock that is not up to date.
     `skills` chooses some, `name` gives the only one another name. `force` replaces edited skills and keeps a backup.
     `confirm` sees the plan before anything is changed. `confirm_addresses` sees those that only skills.toml and
-    skills.lock of an untrusted folder name, before they are contacted. `options`: `to` (`project`, `user` or a
-    folder), `config`, `cwd` and `environ`. A path object is always a path, also if it looks like `owner/repo`.
+    skills.lock of an untrusted folder name, before they are contacted. A path object is always a path.
     """
     if frozen and (sources or force):
         message = "--frozen restores exactly what the lock says."
@@ -76,15 +75,13 @@ def install(
     if not sources and (skills or name):
         raise PackError("Skills can be chosen and named for a SOURCE only.", code="usage", hint="Name the source.")
     settings = load_settings(progress, confirm_addresses, **options)
-    state_dir = settings.places.state_dir
     with open_planner(settings, dry_run=dry_run) as planner:
-        if not sources:
+        if sources:
+            texts = [each if isinstance(each, str) else os.path.join(settings.places.cwd, each) for each in sources]
+            plan = planner.install(texts, [skills] if isinstance(skills, str) else skills, name, force)
+        else:
             plan = planner.restore(frozen, force)
-            return _carry_out(plan, confirm, state_dir, dry_run)
-        texts = [each if isinstance(each, str) else os.path.join(settings.places.cwd, each) for each in sources]
-        chosen = [skills] if isinstance(skills, str) else skills
-        plan = planner.install(texts, chosen, name, force)
-        return _carry_out(plan, confirm, state_dir, dry_run, named=True)
+        return _carry_out(plan, confirm, settings.places.state_dir, dry_run, named=bool(sources))
 
 
 def update(
@@ -96,8 +93,7 @@ def update(
     progress: Progress = no_progress,
     **options: Unpack[PackOptions],
 ) -> Installed:
-    """Brings installed skills, or those of these names, to the newest content of their sources. Without names, a skill
-    that cannot be updated does not stop the others: it is `failed`."""
+    """Brings installed skills, or those of these names, to their newest content. Without names, some may fail."""
     settings = load_settings(progress, confirm_addresses, **options)
     with open_planner(settings, dry_run=dry_run) as planner:
         return _carry_out(planner.update(names, force), confirm, settings.places.state_dir, dry_run)

@@ -92,8 +92,7 @@ def _check_request(target: str, skills: Sequence[PackedSkill], force: bool) -> N
         message = f"{shown} is inside a skill, so the next pack would contain it."
         raise PackError(message, code="pack-target-inside", hint="Write it to a folder outside the skill.")
     if os.path.lexists(target) and not force:
-        hint = "Use another name, or --force to replace it."
-        raise PackError(f"{shown} exists.", code="pack-exists", hint=hint)
+        raise PackError(f"{shown} exists.", code="pack-exists", hint="Use another name, or --force to replace it.")
     limits = DEFAULT_LIMITS
     if len(sizes) >= limits.max_entries or sum(sizes) > limits.max_total_bytes or max(sizes) > limits.max_file_bytes:
         message = f"{shown} would have {len(sizes)} files, the largest of {max(sizes)} bytes."
@@ -149,8 +148,7 @@ def read_manifest(folder: str) -> dict[str, tuple[SkillFile, ...]] | None:
         if isinstance(schema, str) and schema.startswith("prowess.pack/") and schema != _SCHEMA:
             message = f"The pack has the newer format {visible(schema)[:40]}."
             raise PackError(message, code="manifest-newer", hint="Update Prowess, and try again.")
-        record = from_json(_ManifestRecord, document)
-        return {f"{wrapper}{skill.name}": _files_of(skill) for skill in record.skills}
+        return {f"{wrapper}{skill.name}": _files_of(skill) for skill in from_json(_ManifestRecord, document).skills}
     except (FileNotFoundError, NotADirectoryError, PathEscape):
         return None
     except (OSError, ValueError, RecursionError) as error:

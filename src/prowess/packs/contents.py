@@ -53,8 +53,7 @@ def find_skills(
             told.append(f"{visible(skill.name)}: left out, because it is no part of a skill: {visible(what)}")
     progress("checking skills", len(entries), len(entries))
     skills = _without_copies(skills, told)
-    is_whole = not only and not obtained.source.path
-    _check_against_manifest(skills, obtained, is_whole=is_whole)
+    _check_against_manifest(skills, obtained, is_whole=not only and not obtained.source.path)
     return skills
 
 
@@ -132,11 +131,9 @@ def _examine(entry: Entry, obtained: Obtained, digest: str) -> tuple[tuple[str, 
     # The tools are those of the content that was hashed: the catalog's may be older.
     head = parse_head(read_resource(skill, entry.file), entry.name)
     skill = skill._replace(entry=entry._replace(controls=head.controls))
-    findings: list[Finding] = []
-    for note in head.notes:
-        # Its folder gets the declared name when it is installed.
-        if note.code != "name-mismatch" or name_of(entry) != entry.declared:
-            findings.append(entry.finding_of(note, graded(note.code, "security")))
+    # Its folder gets the declared name when it is installed.
+    notes = [note for note in head.notes if note.code != "name-mismatch" or name_of(entry) != entry.declared]
+    findings = [entry.finding_of(note, graded(note.code, "security")) for note in notes]
     findings += check_loaded(skill, "security")
     told = tuple(finding._replace(path=_below(finding.path, obtained)) for finding in findings)
     return find_capabilities(skill), told
@@ -188,8 +185,7 @@ def _check_against_manifest(skills: Iterable[PackedSkill], obtained: Obtained, *
     if manifest is None:
         return
     found = {skill.path: skill.files for skill in skills}
-    folders = found.keys() | manifest.keys() if is_whole else found.keys()
-    for folder in sorted(folders):
+    for folder in sorted(found.keys() | manifest.keys() if is_whole else found.keys()):
         for kind, path in file_differences(manifest.get(folder, ()), found.get(folder, ())):
             message = f"{shown_name(f'{folder}/{path}')} is not as the manifest says: {kind}."
             hint = "Get the pack again: somebody changed it after packing."

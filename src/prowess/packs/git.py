@@ -86,9 +86,13 @@ def obtain_commit(
             raise _error(source, "pack-too-large")
         members = _members(git.read_files(blobs), left_out["Git LFS pointers"])
         write_members(members, folder, limits=limits, report=lambda count: progress("Reading files", count, len(blobs)))
-    notes = tuple(_note(kind, paths) for kind, paths in left_out.items() if paths)
+    notes: list[str] = []
+    for kind, paths in left_out.items():
+        if paths:
+            named = visible(", ".join(paths)[:300])
+            notes.append(f"{kind} ({len(paths)}): {named}. {_NOTES[kind]}")
     links = tuple(sorted(left_out["Links"]))
-    return Obtained(source=source, folder=folder, is_ours=True, commit=found, notes=notes, left_out=links)
+    return Obtained(source=source, folder=folder, is_ours=True, commit=found, notes=tuple(notes), left_out=links)
 
 
 def _members(files: Iterable[tuple[GitBlob, bytes]], pointers: list[str]) -> Iterator[Member]:
@@ -145,11 +149,6 @@ def _errors(source: PackSource) -> Iterator[None]:
             own = ["the server refused"]
         codes = (code for line in own for code, signs in _SIGNS.items() if re.search(signs, line))
         raise _error(source, next(codes, "git-failed"), "".join(own[:1])) from error
-
-
-def _note(kind: str, paths: list[str]) -> str:
-    named = visible(", ".join(paths)[:300])
-    return f"{kind} ({len(paths)}): {named}. {_NOTES[kind]}"
 
 
 def _error(source: PackSource, code: str, detail: str = "") -> PackError:

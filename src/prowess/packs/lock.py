@@ -87,8 +87,7 @@ def _parse_wanted(text: str, path: str) -> dict[str, WantedSkill]:
     wanted = {}
     for name, value in rows.items():
         row = {"source": value} if isinstance(value, str) else value
-        is_row = isinstance(row, dict) and isinstance(row.get("source"), str)
-        if not is_row or row.keys() - {"source", "skill"}:
+        if not isinstance(row, dict) or not isinstance(row.get("source"), str) or row.keys() - {"source", "skill"}:
             raise _invalid(path, f"'{visible(name)}' is neither a source nor {{ source = …, skill = … }}")
         check_name(name, path)
         there = check_name(str(row.get("skill", name)), path)
@@ -151,13 +150,9 @@ def parse_locked(data: Any) -> LockedSkill:
 
 def render_locked(skill: LockedSkill) -> dict[str, Any]:
     """Returns the JSON of one installed skill."""
-    values: dict[str, Any] = {}
-    for name in _FIELDS:
-        value = getattr(skill, name)
-        if value is not None:
-            values[name] = value
-    values["files"] = to_records(skill.files)
-    return values
+    values = {name: getattr(skill, name) for name in _FIELDS}
+    known = {name: value for name, value in values.items() if value is not None}
+    return known | {"files": to_records(skill.files)}
 
 
 def render_lock(skills: Lock) -> bytes:

@@ -25,7 +25,7 @@ from prowess.packs.lock import PackPlace, check_name, edit_wanted, lock_missing,
 from prowess.packs.obtain import obtain
 from prowess.packs.settings import PackSettings
 from prowess.packs.source import is_remote, parse_source
-from prowess.packs.values import Lock, LockedSkill, Obtained, Origins, PackedSkill, WantedSkill
+from prowess.packs.values import Lock, LockedSkill, Obtained, Origins, PackedSkill
 from prowess.policy.trust import load_trust
 from prowess.runtime.config import ConfigPlaces
 from prowess.runtime.services.capabilities import read_capabilities
@@ -80,8 +80,7 @@ class InstallPlan:
         for change in self.changes:
             is_there = change.action in ("keep", "record")
             if is_there and accepted.get(self.place.folder(change.name)) != change.skill.digest:
-                files = tuple(file_differences((), change.skill.files))
-                change = replace(change, action="accept", files=files)
+                change = replace(change, action="accept", files=tuple(file_differences((), change.skill.files)))
             changes.append(change)
         return replace(self, changes=tuple(changes))
 
@@ -91,12 +90,9 @@ class InstallPlan:
             return  # without reading the lock again
         with swap_errors(self.place.root), hold(self.place.root):
             lock = read_lock(self.place)
-            after = lock.copy()
-            wanted: dict[str, WantedSkill] = {}
-            for change in self.changes:
-                if change.action != "keep" or change.name not in lock:
-                    after[change.name] = change.locked
-                    wanted[change.name] = change.locked.wanted
+            changed = [change for change in self.changes if change.action != "keep" or change.name not in lock]
+            after = lock | {change.name: change.locked for change in changed}
+            wanted = {change.name: change.locked.wanted for change in changed}
             if not self.moved and after == lock and edit_wanted(self.place, wanted) is None:
                 return
             for change in self.moved:
@@ -142,8 +138,7 @@ def open_planner(settings: PackSettings, *, dry_run: bool = False) -> Iterator[P
     with contextlib.ExitStack() as stack:
         with swap_errors(root):
             name = stack.enter_context(stage(root))
-        folder = os.path.join(root, STATE, name)
-        yield Planner(settings, name, folder)
+        yield Planner(settings, name, os.path.join(root, STATE, name))
 
 
 def _relative_to(base: str, text: str, places: ConfigPlaces) -> str:
@@ -174,9 +169,7 @@ class Planner:
     def install(self, sources: Sequence[str], skills: Sequence[str], rename: str | None, force: bool) -> InstallPlan:
         """Plans the skills of some sources. `rename` gives the only skill another name."""
         texts = [_relative_to(self._place.base, text, self._settings.places) for text in sources]
-        found: list[_Found] = []
-        for text in texts:
-            found += self._obtain(text, skills, None, None)
+        found = [each for text in texts for each in self._obtain(text, skills, None, None)]
         if rename is not None and any(note.code != "name-not-portable" for note in name_notes(rename)):
             hint = "Use lower-case letters, digits and single hyphens."
             raise PackError(f"'{visible(rename)[:80]}' is no name of a skill.", code="name-unsafe", hint=hint)
@@ -194,8 +187,8 @@ class Planner:
         self._check_agreement(frozen)
         if os.path.exists(self._place.wanted):
             for name in sorted(self._lock.keys() - self._wanted.keys()):
-                remedy = f"Remove it: prowess uninstall {name}"
-                self._notes.append(f"'{name}' is installed, and skills.toml does not name it. {remedy}")
+                what = f"'{name}' is installed, and skills.toml does not name it"
+                self._notes.append(f"{what}. Remove it: prowess uninstall {name}")
         changes = []
         missing: dict[str, LockedSkill] = {}
         for name, row in self._lock.items():
@@ -226,8 +219,7 @@ class Planner:
     def update(self, names: Sequence[str], force: bool) -> InstallPlan:
         """Plans to bring skills to their newest content. Without names, one that fails does not stop the others."""
         # A skill that somebody removed from skills.toml is updated, but not wanted again for that.
-        locked = {name: row.wanted for name, row in self._lock.items()}
-        self._wanted = locked | self._wanted
+        self._wanted = {name: row.wanted for name, row in self._lock.items()} | self._wanted
         for name in names:
             if name not in self._wanted:
                 raise not_installed(name, self._wanted)
@@ -340,10 +332,8 @@ class Planner:
                     raise error
                 self._fail([change.name], error)
         kept = tuple(change for change in changes if change.name not in self._failed)
-        for change in kept:
-            told = self._settings.tell_precedence(change.name) if change.action == "install" else ""
-            if told:
-                self._notes.append(told)
+        told = [self._settings.tell_precedence(change.name) for change in kept if change.action == "install"]
+        self._notes += filter(None, told)
         notes = tuple(self._notes)
         return InstallPlan(place=self._place, changes=kept, notes=notes, failed=self._failed, staging=self._staging)
 
@@ -395,8 +385,7 @@ def _tell_restored(error: PackError, names: Sequence[str], *, is_pinned: bool) -
 
 def _listed(names: Sequence[str]) -> str:
     """Renders arguments of a command, the first ten of them."""
-    names = sorted(names)
-    some = visible(shlex.join(names[:10]))
+    some = visible(shlex.join(sorted(names)[:10]))
     return some if len(names) <= 10 else f"{some} …"
 
 
@@ -407,8 +396,7 @@ def _as_locked(change: Change, row: LockedSkill) -> Change:
     if found.digest != row.digest:
         digests = f"{found.digest[:19]}…, not {row.digest[:19]}…"
         message = f"{visible(row.source)} has another content of '{name}' than the lock: {digests}."
-        hint = f"If you accept the new content: prowess update {name}"
-        raise PackMismatch(message, code="lock-mismatch", hint=hint)
+        raise PackMismatch(message, code="lock-mismatch", hint=f"If you accept the new content: prowess update {name}")
     if any(getattr(row, part) != getattr(found, part) for part in _ORIGIN):
         message = f"The lock names another origin of '{name}' than {visible(found.source)}."
         raise PackMismatch(message, code="lock-mismatch", hint=f"Look at it, then: prowess update {name}")
@@ -438,14 +426,12 @@ def _check_names(changes: Sequence[Change], lock: Lock) -> None:
 
 def _find_refusal(settings: PackSettings, change: Change, *, force: bool) -> PackError | None:
     """Returns an error for a change that would lose something, or that policy forbids."""
-    policy = settings.denied.get(change.skill.digest)
-    if policy:
+    if policy := settings.denied.get(change.skill.digest):
         return denied_content(change.name, policy)
     if not change.edits or force:
         return None
     is_link = os.path.islink(settings.place.folder(change.name))
-    is_known = change.before is not None and not is_link
-    return _edited(settings.place, change.name, change.edits, known=is_known)
+    return _edited(settings.place, change.name, change.edits, known=bool(change.before) and not is_link)
 
 
 def denied_content(name: str, policy: str) -> PackDenied:
@@ -459,5 +445,4 @@ def _edited(place: PackPlace, name: str, edits: Sequence[FileDifference], *, kno
         hint = "Use --as NAME, or --force to replace it; a backup is kept."
         return PackError(message, code="skill-exists", hint=hint)
     message = f"'{name}' was edited here: {visible(name_some([edit.path for edit in edits], quote=''))}."
-    hint = "Keep your edits elsewhere, or use --force; a backup is kept."
-    return PackError(message, code="local-edits", hint=hint)
+    return PackError(message, code="local-edits", hint="Keep your edits elsewhere, or use --force; a backup is kept.")

@@ -77,8 +77,11 @@ def rollback(name: str, **options: Unpack[PackOptions]) -> RolledBack:
         lock = read_lock(place)
         before = lock.pop(name, None)
         backup = newest_backup(place, name)
+        if backup is None and before is None:
+            raise not_installed(name, lock)
         if backup is None:
-            raise not_installed(name, lock) if before is None else _no_backup(name)
+            hint = "A backup is made when a skill is updated, replaced or uninstalled."
+            raise PackError(f"There is no version of '{name}' before this one.", code="no-backup", hint=hint)
         source, restored = backup
         there = find_files(path) or []
         kept = find_files(os.path.join(place.root, STATE, source)) or []
@@ -95,12 +98,6 @@ def rollback(name: str, **options: Unpack[PackOptions]) -> RolledBack:
         grant_skills(state_dir, {path: digest})
     files = tuple(file_differences(there, kept))
     return RolledBack(name=name, path=path, digest=digest, before=before, now=restored, files=files)
-
-
-def _no_backup(name: str) -> PackError:
-    message = f"There is no version of '{name}' before this one."
-    hint = "A backup is made when a skill is updated, replaced or uninstalled."
-    return PackError(message, code="no-backup", hint=hint)
 
 
 def _check_installed(place: PackPlace, names: Collection[str], lock: Lock) -> None:

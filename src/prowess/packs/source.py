@@ -129,8 +129,7 @@ def _source(kind: SourceKind, found: re.Match[str]) -> PackSource:
     if kind == "site":
         return PackSource(kind=kind, text=location, location=location)
     _, pin = split_pin(location + (found[3] or ""))
-    source = PackSource(kind=kind, text=location, location=location + (found[2] or ""))
-    return _pinned(source, pin)
+    return _pinned(PackSource(kind=kind, text=location, location=location + (found[2] or "")), pin)
 
 
 class _Place:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from prowess.core.catalog_values import Finding
 from prowess.skills.skill import SkillFile
@@ -72,8 +72,7 @@ class PackedSkill:
         return self.examine()[1]
 
 
-@dataclass(frozen=True, slots=True)
-class WantedSkill:
+class WantedSkill(NamedTuple):
     """Skill that somebody wants: its source, and its name there."""
 
     source: str
