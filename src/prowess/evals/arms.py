@@ -1,7 +1,5 @@
 """Arms of a case: with the skill, without it, and with an older version of it, from git or from a pack.
-
-Without the skill, only what does not name it is checked: its trigger is not measured there.
-"""
+Without the skill, only what does not name it is checked: its trigger is not measured there."""
 
 from __future__ import annotations
 

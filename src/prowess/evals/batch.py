@@ -1,8 +1,5 @@
-"""Answers many requests: a JSONL file in, a JSONL file with the results in the same order out.
-
-A request is a case without checks. Every result is at once in a journal beside the output, so a kill loses only what
-was under way, and the same command goes on. The output itself appears whole, at the end.
-"""
+"""Answers many requests: a JSONL file in, a JSONL file with the results in the same order out. Every result is at once
+in a journal beside the output, so the same command goes on after a kill. The output appears whole, at the end."""
 
 from __future__ import annotations
 

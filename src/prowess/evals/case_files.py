@@ -1,8 +1,5 @@
 """Reads one case file, YAML or JSON, native or of another system. A fault is an EvalError with the file and the line.
-
-An unknown key is a note, except below `expect` and `constraints`: a check that is not made must not look like one that
-passed.
-"""
+An unknown key is a note, but an error where checks are: a check that is not made must not look like one that passed."""
 
 from __future__ import annotations
 

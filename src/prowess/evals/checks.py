@@ -1,9 +1,6 @@
-"""Checks of a case: its form before it runs, and its trajectory after that.
-
-A call that failed counts for `never`, forbidden tools and limits. It does not count for `before`, `requires` and
-`count`. Calls of child runs count. If nothing happened, `before` is true and `requires` is false. Patterns and schemas
-come from outside: one that takes too long is a failed check.
-"""
+"""Checks of a case: its form before it runs, and its trajectory after that. A call that failed counts for `never`,
+forbidden tools and limits, but not for `before`, `requires` and `count`. If nothing happened, `before` is true and
+`requires` is false. Patterns and schemas come from outside: one that takes too long is a failed check."""
 
 from __future__ import annotations
 
@@ -42,9 +39,6 @@ class CheckAnswer(NamedTuple):
 
 
 NamedCheck = tuple[str, Callable[[], CheckAnswer]]  # the check in words, and the function that makes it
-
-
-# --- before a case runs -----------------------------------------------------------------------------------------------
 
 
 def check_case(case: Case, base: str) -> Iterator[tuple[str, str]]:
@@ -102,9 +96,6 @@ def _load_schema(base: str, schema: dict[str, Any] | str) -> Any:
     if isinstance(schema, str):
         return load_only_json(read_regular(_get_path(base, schema), _MOST_BYTES).decode())
     return schema
-
-
-# --- after it has run -------------------------------------------------------------------------------------------------
 
 
 def run_checks(case: Case, trajectory: Trajectory, *, base: str, workspace: str | None) -> list[CheckResult]:
@@ -205,9 +196,6 @@ def _count(rule: StepRule, text: str, done: Sequence[CallStep], steps: Sequence[
 
 def _tell(steps: Sequence[CallStep]) -> str:
     return name_some([str(step) for step in steps], quote="") or "no such call"
-
-
-# --- the answer and the files -----------------------------------------------------------------------------------------
 
 
 def _text_checks(wanted: OutputExpected | FileExpected, text: str, base: str) -> Iterator[NamedCheck]:

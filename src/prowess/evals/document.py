@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,12 +17,12 @@ from prowess._internal.label_scores import MeanScore
 from prowess._internal.model_values import describe_fault
 from prowess._internal.text import one_line
 from prowess.core.findings import visible
-from prowess.core.values import Usage, add_usage
+from prowess.core.values import Usage
 from prowess.errors import EvalError
 from prowess.evals.gate import GateReport, compare
 from prowess.evals.results import CheckResult, RunRecord, Status
 from prowess.evals.runner import EvalRun
-from prowess.evals.scores import MEASURES, Scores, by_case, case_mean, case_status, score
+from prowess.evals.scores import MEASURES, Scores, by_case, case_mean, case_status, score, total_usage
 from prowess.evals.store import find_run, read_run
 from prowess.evals.suite import Suite
 from prowess.runtime.config import ConfigPlaces
@@ -90,23 +90,29 @@ def make_document(
 ) -> EvalDocument:
     """Makes the document of a run's records. `prompts` are those of the cases, by id, for people who read a report."""
     scores = score(records)
-    micro = scores.main.trigger.micro if scores.main.trigger else None
-    cases = by_case(records)
-    results = [_result(name, runs, scores.main.arm, (prompts or {}).get(name)) for name, runs in cases.items()]
-    states = [result.status for result in results if not result.runs[0].canary]
+    trigger: MeanScore | None = None
+    if scores.main.trigger:
+        micro = scores.main.trigger.micro
+        trigger = MeanScore(micro.precision.rate, micro.recall.rate, micro.f1)
+    results: list[CaseResult] = []
+    for name, runs in by_case(records).items():
+        prompt = prompts.get(name) if prompts else None
+        results.append(_result(name, runs, scores.main.arm, prompt))
+    states = Counter(result.status for result in results if not result.runs[0].canary)
+    models = dict.fromkeys(record.key.model for record in records)
     return EvalDocument(
         suite=suite,
         digest=records[0].key.suite if records else None,
         run=run,
-        model=", ".join(dict.fromkeys(record.key.model for record in records)) or None,
+        model=", ".join(models) or None,
         created_at=created_at or now(),
-        cases=len(states),
-        passed=states.count("passed"),
-        failed=states.count("failed"),
-        errors=states.count("error"),
-        skipped=states.count("skipped"),
-        trigger=micro and MeanScore(micro.precision.rate, micro.recall.rate, micro.f1),
-        usage=reduce(add_usage, (record.usage for record in records), Usage()),
+        cases=states.total(),
+        passed=states["passed"],
+        failed=states["failed"],
+        errors=states["error"],
+        skipped=states["skipped"],
+        trigger=trigger,
+        usage=total_usage(records),
         scores=scores,
         notes=tuple(notes),
         results=tuple(results),
@@ -117,21 +123,18 @@ def _result(name: str, runs: Sequence[RunRecord], arm: str, prompt: str | None) 
     main = [run for run in runs if run.key.arm == arm] or runs
     status = case_status(main)
     decisive = next(run for run in main if run.status == status)
-    return CaseResult(
-        id=name,
-        status=status,
-        checks=decisive.checks,
-        why=explain(decisive),
-        prompt=prompt,
-        means={measure: case_mean(main, function) for measure, function in MEASURES.items()},
-        runs=tuple(runs),
-    )
+    why = explain(decisive)
+    checks = decisive.checks
+    means = {measure: case_mean(main, function) for measure, function in MEASURES.items()}
+    return CaseResult(id=name, status=status, checks=checks, why=why, prompt=prompt, means=means, runs=tuple(runs))
 
 
 def explain(run: RunRecord) -> str:
     """Says why a run did not pass."""
     lines = [f"{check.name}: {check.evidence or 'failed'}" for check in run.checks if check.passed is False]
-    lines += [f"{run.error.message} {run.error.hint or ''}".strip()] if run.error else []
+    if run.error:
+        why = f"{run.error.message} {run.error.hint or ''}"
+        lines.append(why.strip())
     return "\n".join(lines)
 
 
@@ -154,7 +157,8 @@ def find_finished(ref: str, places: ConfigPlaces) -> EvalDocument:
 def load_document(file: str, name: str) -> EvalDocument:
     """Loads a JSON report. EvalError if it is none; `name` is how a person called the file."""
     try:
-        return EvalDocument.model_validate(json.loads(read_regular(file, _MAX_BYTES, follow=True)))
+        data = read_regular(file, _MAX_BYTES, follow=True)
+        return EvalDocument.model_validate(json.loads(data))
     except (OSError, ValueError, RecursionError) as error:
         what = visible(one_line(describe_fault(error), 200))
         message = f"{visible(name[:200])} is not a report of an eval run: {what}."

@@ -1,9 +1,6 @@
-"""Engines run tasks: `local` in this process, `ray` on a cluster. Tasks and results are JSON, and only the driver
-writes, so a result does not depend on the engine.
-
-Paths of the driver mean nothing on a node of a cluster. So the files of all tasks travel once, with a table of their
-paths, and every task is rewritten by it.
-"""
+"""Engines run tasks: `local` in this process, `ray` on a cluster. Only the driver writes: a result does not depend on
+the engine. Paths of the driver mean nothing on a node of a cluster, so the files of all tasks travel once, with a table
+of their paths, and every task is rewritten by it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""Lets a model judge statements about a run that no other check can decide.
-
-The run's text is material, not instructions. It is one JSON document, and the reply must repeat a word that comes of
-its hash, so that a verdict in the material is not taken for the judge's own. A false statement about that word stands
-among the others: a judge that confirms it confirms everything, and decides nothing. A reply that has not
-exactly one verdict with evidence for each statement decides nothing, and nothing undecided is a pass.
-"""
+"""Lets a model judge statements about a run that no other check can decide. The run's text is material, and the reply
+must repeat a word that comes of its hash, so that a verdict in the material is not taken for the judge's own. A false
+statement about that word stands among the others: a judge that confirms it confirms everything, and decides nothing. A
+reply without exactly one verdict with evidence for each statement decides nothing, and nothing undecided is a pass."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Runs a suite: a task for each case, arm and repeat, through an engine, into the store.
-
-The driver finds skills, settings and trust once; every task gets them as values.
-"""
+"""Runs a suite: a task for each case, arm and repeat, through an engine, into the store. The driver finds skills,
+settings and trust once; every task gets them as values."""
 
 from __future__ import annotations
 

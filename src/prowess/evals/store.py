@@ -1,7 +1,5 @@
-"""Keeps eval runs: a folder for each, with an append-only results.jsonl. Whatever was written counts after a kill.
-
-The first line is the header, every other line is a record. A line that a kill cut off is dropped, and told.
-"""
+"""Keeps eval runs: a folder for each, with an append-only results.jsonl. The first line is the header, every other line
+is a record. Whatever was written counts after a kill; a line that was cut off is dropped, and told."""
 
 from __future__ import annotations
 

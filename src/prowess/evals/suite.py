@@ -102,9 +102,6 @@ def _make_unique(read: Mapping[str, CasesRead]) -> tuple[SuiteCase, ...]:
     return tuple(cases)
 
 
-# --- fixtures -------------------------------------------------------------------------------------------------------
-
-
 def fixtures(case: Case, base: str) -> list[str]:
     """Paths of the files that a case names. One that is not below `base` is left to the checks of the case."""
     schemas = [each.json_schema for each in (case.expect.output, *case.expect.files) if each is not None]
