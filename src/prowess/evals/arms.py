@@ -33,24 +33,30 @@ class Arms:
     the others come from case files."""
 
     def __init__(self, runtime: Runtime, folder: str, given: Collection[str]) -> None:
-        self._runtime, self._folder, self._given = runtime, folder, given
-        self._entries = {entry.name: entry for entry in reversed(list(runtime.catalog.entries))}
+        self._runtime = runtime
+        self._folder = folder
+        self._given = given
+        entries = reversed(list(runtime.catalog.entries))
+        self._entries = {entry.name: entry for entry in entries}
         self._exported: dict[tuple[str, str], SkillPlace] = {}
 
     def make(self, name: str, each: SuiteCase) -> Arm | None:
         """Returns the arm of a case. None if the arm needs a skill under test, and the case has none."""
         kind, _, ref = name.partition("=")
         if name not in ARMS[:2] and (kind != "old_skill" or not ref):
-            near = difflib.get_close_matches(kind, [arm.partition("=")[0] for arm in ARMS], n=1)
-            hint = f"Did you mean {near[0]}?" if near and near[0] != kind else f"There are: {', '.join(ARMS)}."
-            where = f"{each.file}:{each.line}: case {each.case.id!r}: " if name in (each.case.arms or ()) else ""
-            raise EvalError(f"{where}There is no arm '{visible(name[:80])}'.", code="arm-unknown", hint=hint)
+            raise _unknown_arm(name, kind, each)
         if name == "with_skill":
             return Arm(name)
-        skills = (each.skill,) if each.skill else each.case.expect.skills.load if each.case.expect.skills else ()
+        expected = each.case.expect.skills
+        skills = expected.load if expected else ()
+        if each.skill:
+            skills = (each.skill,)
         if not skills:
             return None
-        return Arm(name, places=tuple(self._find_old(ref, skill) for skill in skills)) if ref else Arm(name, off=skills)
+        if not ref:
+            return Arm(name, off=skills)
+        places = [self._find_old(ref, skill) for skill in skills]
+        return Arm(name, places=tuple(places))
 
     def _find_old(self, ref: str, skill: str) -> SkillPlace:
         if skill not in self._entries:
@@ -65,12 +71,26 @@ class Arms:
         return self._exported[ref, skill]
 
 
+def _unknown_arm(name: str, kind: str, each: SuiteCase) -> EvalError:
+    message = f"There is no arm '{visible(name[:80])}'."
+    if name in (each.case.arms or ()):
+        message = f"{each.file}:{each.line}: case {each.case.id!r}: {message}"
+    kinds = [arm.partition("=")[0] for arm in ARMS]
+    near = difflib.get_close_matches(kind, kinds, n=1)
+    hint = f"There are: {', '.join(ARMS)}."
+    if near and near[0] != kind:
+        hint = f"Did you mean {near[0]}?"
+    return EvalError(message, code="arm-unknown", hint=hint)
+
+
 def case_in_arm(case: Case, arm: Arm) -> Case:
     """Returns the case as it is checked in an arm: nothing is expected of a skill that is off."""
     if not arm.off:
         return case
-    expect, skills = case.expect, case.expect.skills
-    kept = skills.not_load if skills else ()
-    wanted = SkillsExpected(not_load=tuple(name for name in kept if name not in arm.off)) if kept else None
-    steps = tuple(rule for rule in expect.steps if rule.find_skills().isdisjoint(arm.off))
-    return case.model_copy(update={"expect": expect.model_copy(update={"skills": wanted, "steps": steps})})
+    wanted: SkillsExpected | None = None
+    if case.expect.skills and case.expect.skills.not_load:
+        kept = tuple(name for name in case.expect.skills.not_load if name not in arm.off)
+        wanted = SkillsExpected(not_load=kept)
+    steps = tuple(rule for rule in case.expect.steps if rule.find_skills().isdisjoint(arm.off))
+    expect = case.expect.model_copy(update={"skills": wanted, "steps": steps})
+    return case.model_copy(update={"expect": expect})

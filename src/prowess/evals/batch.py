@@ -4,13 +4,12 @@ in a journal beside the output, so the same command goes on after a kill. The ou
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from prowess._internal.files import write_whole
 from prowess._internal.journal import read_lines
@@ -23,7 +22,7 @@ from prowess.errors import EvalError, ProwessError
 from prowess.evals.case import Case
 from prowess.evals.results import EvalRecord, EvalTask, RunKey, RunRecord
 from prowess.evals.run_task import TaskOutcome
-from prowess.evals.runner import Driver, EvalOptions, Tell, open_driver, shared_fields
+from prowess.evals.runner import Driver, EvalOptions, Tell, hash_json, open_driver, shared_fields
 from prowess.evals.store import EvalHeader, StoredRun
 from prowess.workspace.export import open_outside
 
@@ -61,36 +60,40 @@ async def run_batch(
     """Answers the requests of a file, and keeps the files that runs make in `<output_dir>/<id>/`."""
     with open_driver(options) as runtime:
         cwd = runtime.places.cwd
-        source, target = user_path(cwd, requests), user_path(cwd, output)
-        own = {"base": os.path.dirname(source), "checked": False, "keep_files": output_dir is not None}
-        fields = shared_fields(runtime, options) | own
+        source = user_path(cwd, requests)
+        target = user_path(cwd, output)
+        fields = shared_fields(runtime, options)
+        model: str = fields["model"]
+        fields |= {"base": os.path.dirname(source), "checked": False, "keep_files": output_dir is not None}
         read = read_requests(source, requests)
-        decides = [[each.model_dump() for each in read], fields["model"], fields["settings"]]
-        digest = hashlib.sha256(json.dumps(decides, default=str).encode()).hexdigest()
-        tasks = [_make_task(each, digest, fields) for each in read]
+        decides = [[each.model_dump() for each in read], model, fields["settings"]]
+        digest = hash_json(decides)
+        tasks: list[EvalTask] = []
+        for each in read:
+            case = Case(id=str(each.id), prompt=each.request, files=each.files)
+            key = RunKey(suite=digest, case=case.id, arm="batch", repeat=1, model=model, skills="")
+            tasks.append(EvalTask(key=key, case=case, load=each.skills, **fields))
         _check_free(target, force)
-        with StoredRun(f"{target}.journal", EvalHeader(suite="batch", digest=digest, model=fields["model"])) as journal:
+        header = EvalHeader(suite="batch", digest=digest, model=model)
+        with StoredRun(f"{target}.journal", header) as journal:
             driver = Driver(journal, tasks, options, on_progress, go_on="Then give the same command again: it goes on.")
             await driver.run(partial(_write_files, cwd, output_dir, force))
             records = driver.load_records()
             write_whole(target, (_render(record) for record in records))
         shutil.rmtree(journal.folder)
     failed = [record for record in records if record.status != "passed"]
-    whys = [f"Request {each.key.case}: {each.error.message if each.error else each.stop_reason}" for each in failed[:3]]
-    notes = (*journal.notes, *driver.notes, *whys)
-    return BatchRun(output=target, total=len(tasks), failed=len(failed), resumed=driver.resumed, notes=notes)
+    notes = [*journal.notes, *driver.notes]
+    for each in failed[:3]:
+        why = each.error.message if each.error else each.stop_reason
+        notes.append(f"Request {each.key.case}: {why}")
+    return BatchRun(output=target, total=len(tasks), failed=len(failed), resumed=driver.resumed, notes=tuple(notes))
 
 
 def _check_free(target: str, force: bool) -> None:
-    if os.path.lexists(target) and not os.path.isdir(f"{target}.journal") and not force:
+    is_going_on = os.path.isdir(f"{target}.journal")
+    if os.path.lexists(target) and not is_going_on and not force:
         hint = "Name another file, or replace it with --force."
         raise EvalError(f"{target} exists already.", code="output-exists", hint=hint)
-
-
-def _make_task(given: BatchRequest, digest: str, fields: dict[str, Any]) -> EvalTask:
-    case = Case(id=str(given.id), prompt=given.request, files=given.files)
-    key = RunKey(suite=digest, case=case.id, arm="batch", repeat=1, model=fields["model"], skills="")
-    return EvalTask(key=key, case=case, load=given.skills, **fields)
 
 
 def read_requests(path: str, shown: str) -> list[BatchRequest]:
@@ -126,19 +129,24 @@ def _render(record: RunRecord) -> bytes:
         "files": [file.model_dump(mode="json") for file in record.files],
         "error": record.error.model_dump(mode="json") if record.error else None,
     }
-    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+    text = json.dumps(line, ensure_ascii=False)
+    return f"{text}\n".encode()
 
 
 def _write_files(cwd: str, folder: str | None, force: bool, outcome: TaskOutcome) -> Iterator[str]:
     """Writes the files of a run, and yields a note for each that was not written."""
-    for file in outcome.record.files if folder is not None else ():
-        below = f"{plain_name(outcome.record.key.case)}/{file.name.removeprefix('out/')}"
+    if folder is None:
+        return
+    above = plain_name(outcome.record.key.case)
+    for file in outcome.record.files:
+        below = f"{above}/{file.name.removeprefix('out/')}"
         content = outcome.contents.get(file.name)
         if content is None:
             yield f"{visible(below)} was not kept: it is hidden, or too large."
             continue
         try:
-            with open_outside(cwd, folder or "", below, force=force, make=True) as target:
+            with open_outside(cwd, folder, below, force=force, make=True) as target:
                 target.write(base64.b64decode(content))
         except (OSError, ProwessError) as error:
-            yield f"{visible(below)} was not written: {getattr(error, 'strerror', None) or error}"
+            why = getattr(error, "strerror", None) or error
+            yield f"{visible(below)} was not written: {why}"

@@ -61,27 +61,31 @@ class StepRule(EvalShape):
 
     def find_skills(self) -> set[str]:
         """Returns the names of skills in the patterns, without those with a `*`."""
-        texts = (*(self.before or ()), self.requires, self.after, *(self.never or ()), self.count)
-        patterns = [parse_call_pattern(text) for text in texts if text]
-        names = [each.skill for each in patterns]
-        names += [test.value for each in patterns for test in each.arguments if test.name == "skill"]
+        names: list[str] = []
+        for text in (*(self.before or ()), self.requires, self.after, *(self.never or ()), self.count):
+            if text:
+                pattern = parse_call_pattern(text)
+                names.append(pattern.skill)
+                names += [test.value for test in pattern.arguments if test.name == "skill"]
         return {name.rpartition(":")[2] for name in names if "*" not in name}
 
     @model_validator(mode="after")
     def _check_one(self) -> StepRule:
-        given = [name for name in ("before", "requires", "never", "count") if getattr(self, name) is not None]
-        faults = {
-            "a step has exactly one of before, requires, never and count": len(given) != 1,
-            "before needs two patterns or more": self.before is not None and len(self.before) < 2,
-            "never needs a pattern": self.never == (),
-            "after needs requires": self.after is not None and self.requires is None,
-            "same needs after": self.same is not None and self.after is None,
-            "min and max need count": self.count is None and (self.min, self.max) != (None, None),
-            "count needs a min above 0, or max": self.count is not None and not self.min and self.max is None,
-        }
-        for what, is_wrong in faults.items():
-            if is_wrong:
-                raise ValueError(what)
+        rules = (self.before, self.requires, self.never, self.count)
+        if rules.count(None) != 3:
+            raise ValueError("a step has exactly one of before, requires, never and count")
+        if self.before is not None and len(self.before) < 2:
+            raise ValueError("before needs two patterns or more")
+        if self.never == ():
+            raise ValueError("never needs a pattern")
+        if self.after is not None and self.requires is None:
+            raise ValueError("after needs requires")
+        if self.same is not None and self.after is None:
+            raise ValueError("same needs after")
+        if self.count is None and (self.min, self.max) != (None, None):
+            raise ValueError("min and max need count")
+        if self.count is not None and not self.min and self.max is None:
+            raise ValueError("count needs a min above 0, or max")
         return self
 
 
@@ -96,7 +100,8 @@ class OutputExpected(EvalShape):
 
     @model_validator(mode="after")
     def _check_any(self) -> OutputExpected:
-        if not (self.contains or self.matches or self.not_matches) and self.equals is self.json_schema is None:
+        has_texts = self.contains or self.matches or self.not_matches
+        if not has_texts and self.equals is None and self.json_schema is None:
             raise ValueError("checks nothing")
         return self
 
@@ -170,7 +175,9 @@ class Case(CaseDefaults):
 
     @property
     def requests(self) -> tuple[str, ...]:
-        return (self.prompt,) if self.prompt is not None else self.turns
+        if self.prompt is not None:
+            return (self.prompt,)
+        return self.turns
 
 
 class CaseFile(EvalShape):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -43,20 +43,31 @@ NamedCheck = tuple[str, Callable[[], CheckAnswer]]  # the check in words, and th
 
 def check_case(case: Case, base: str) -> Iterator[tuple[str, str]]:
     """Yields (path in the case, message) for everything that is wrong."""
-    forms: dict[str, Callable[[Any], object]] = {
-        **dict.fromkeys(("files", "script"), partial(_get_path, base)),
-        **dict.fromkeys(("before", "requires", "after", "never", "count", "forbidden_tools"), _check_calls),
-        "matches": _check_pattern,
-        "not_matches": partial(search, text=""),
-        "json_schema": lambda schema: check_schema(_load_schema(base, schema)),
-        "path": read_pattern,
-    }
     for path, name, value in _values_of(case):
         try:
-            if name in forms and (isinstance(value, str) or (name == "json_schema" and value is not None)):
-                forms[name](value)
+            if isinstance(value, str):
+                _check_text(name, value, base)
+            if name == "json_schema" and value is not None:
+                check_schema(_load_schema(base, value))
         except _CANNOT_BE_MADE as error:
-            yield path.lstrip("."), visible(one_line(str(error), 300))
+            why = one_line(str(error), 300)
+            yield path.lstrip("."), visible(why)
+
+
+def _check_text(name: str, value: str, base: str) -> None:
+    match name:
+        case "files" | "script":
+            _get_path(base, value)
+        case "before" | "requires" | "after" | "never" | "count" | "forbidden_tools":
+            _check_calls(value)
+        case "matches":
+            _check_pattern(value)
+        case "not_matches":
+            search(value, "")
+        case "path":
+            read_pattern(value)
+        case _:
+            pass
 
 
 def _values_of(value: object, path: str = "", name: str = "") -> Iterator[tuple[str, str, object]]:
@@ -92,52 +103,58 @@ def _get_path(base: str, name: str) -> str:
     return path
 
 
-def _load_schema(base: str, schema: dict[str, Any] | str) -> Any:
+def _load_schema(base: str, schema: object) -> Any:
     if isinstance(schema, str):
-        return load_only_json(read_regular(_get_path(base, schema), _MOST_BYTES).decode())
+        data = read_regular(_get_path(base, schema), _MOST_BYTES)
+        return load_only_json(data.decode())
     return schema
 
 
 def run_checks(case: Case, trajectory: Trajectory, *, base: str, workspace: str | None) -> list[CheckResult]:
     """Returns the result of every check but those of a judge. It can wait for seconds: call it in a thread."""
-    expect, found = case.expect, list[CheckResult]()
-
-    def add(kind: CheckKind, checks: Iterator[NamedCheck]) -> None:
-        found.extend(_make(kind, name, check) for name, check in checks)
-
+    expect = case.expect
+    found: list[CheckResult] = []
     if expect.skills is not None:
-        add("skills", _skill_checks(expect.skills, trajectory.loaded))
+        found += _make_all("skills", _skill_checks(expect.skills, trajectory.loaded))
     for rule in expect.steps:
-        add("steps", _step_checks(rule, trajectory.steps))
+        found += _make_all("steps", _step_checks(rule, trajectory.steps))
     if expect.output is not None:
-        add("output", _text_checks(expect.output, trajectory.text, base))
-    add("files", ((f"makes {file.path}", partial(_look_for_file, file, base, workspace)) for file in expect.files))
+        found += _make_all("output", _text_checks(expect.output, trajectory.text, base))
+    for file in expect.files:
+        look = partial(_look_for_file, file, base, workspace)
+        found += _make_all("files", [(f"makes {file.path}", look)])
     if case.constraints is not None:
-        add("constraints", _limit_checks(case.constraints, trajectory))
+        found += _make_all("constraints", _limit_checks(case.constraints, trajectory))
     return found
 
 
 def find_status(checks: Sequence[CheckResult]) -> Status:
     """Returns the status of a run. A check that was not decided fails nothing, but does not make a pass either."""
     answers = {check.passed for check in checks}
-    return "failed" if False in answers else "passed" if True in answers else "skipped"
+    if False in answers:
+        return "failed"
+    return "passed" if True in answers else "skipped"
 
 
-def _make(kind: CheckKind, name: str, check: Callable[[], CheckAnswer]) -> CheckResult:
-    """Makes a check. One that cannot be made fails."""
-    try:
-        found = check()
-    except _CANNOT_BE_MADE as error:
-        found = CheckAnswer(False, f"could not be checked: {error}")
-    return CheckResult(kind=kind, name=name, **found._asdict())
+def _make_all(kind: CheckKind, checks: Iterable[NamedCheck]) -> Iterator[CheckResult]:
+    """Makes checks. One that cannot be made fails."""
+    for name, check in checks:
+        try:
+            found = check()
+        except _CANNOT_BE_MADE as error:
+            found = CheckAnswer(False, f"could not be checked: {error}")
+        yield CheckResult(kind=kind, name=name, **found._asdict())
 
 
 def _skill_checks(wanted: SkillsExpected, loaded: Sequence[str]) -> Iterator[NamedCheck]:
-    answer = partial(CheckAnswer, evidence=f"loaded: {', '.join(loaded) or 'no skill'}")
+    names = ", ".join(loaded) or "no skill"
+    answer = partial(CheckAnswer, evidence=f"loaded: {names}")
     for name in wanted.load:
-        yield f"loads {name}", partial(answer, name.rpartition(":")[2] in loaded)
+        is_loaded = name.rpartition(":")[2] in loaded
+        yield f"loads {name}", partial(answer, is_loaded)
     for name in wanted.not_load:
-        yield f"does not load {name}", partial(answer, name.rpartition(":")[2] not in loaded)
+        is_loaded = name.rpartition(":")[2] in loaded
+        yield f"does not load {name}", partial(answer, not is_loaded)
     if wanted.at_most is not None:
         yield f"loads at most {wanted.at_most} skills", partial(answer, len(loaded) <= wanted.at_most)
     elif not wanted.load and not wanted.not_load:
@@ -151,11 +168,20 @@ def _step_checks(rule: StepRule, steps: Sequence[CallStep]) -> Iterator[NamedChe
     if rule.before is not None:
         yield " before ".join(rule.before), partial(_before, rule.before, done)
     if rule.requires is not None:
-        after = f" after {rule.after}" * (rule.after is not None) + " of the same skill" * (rule.same is not None)
-        yield f"requires {rule.requires}{after}", partial(_requires, rule, rule.requires, done, steps)
+        name = f"requires {rule.requires}"
+        if rule.after is not None:
+            name += f" after {rule.after}"
+        if rule.same is not None:
+            name += " of the same skill"
+        yield name, partial(_requires, rule, rule.requires, done, steps)
     if rule.count is not None:
-        limits = [f"{name} {value}" for name, value in (("min", rule.min), ("max", rule.max)) if value is not None]
-        yield f"count {rule.count}: {', '.join(limits)}", partial(_count, rule, rule.count, done, steps)
+        limits: list[str] = []
+        if rule.min is not None:
+            limits.append(f"min {rule.min}")
+        if rule.max is not None:
+            limits.append(f"max {rule.max}")
+        name = f"count {rule.count}: {', '.join(limits)}"
+        yield name, partial(_count, rule, rule.count, done, steps)
 
 
 def _find(text: str, steps: Sequence[CallStep]) -> list[CallStep]:
@@ -169,9 +195,12 @@ def _never(text: str, steps: Sequence[CallStep]) -> CheckAnswer:
 
 
 def _before(patterns: Sequence[str], done: Sequence[CallStep]) -> CheckAnswer:
-    firsts = [found[0] for text in patterns if (found := _find(text, done))]
+    firsts: list[CallStep] = []
+    for text in patterns:
+        firsts += _find(text, done)[:1]
     indexes = [step.index for step in firsts]
-    return CheckAnswer(indexes == sorted(set(indexes)), _tell(firsts), vacuous=len(firsts) < 2)
+    is_sorted = indexes == sorted(set(indexes))
+    return CheckAnswer(is_sorted, _tell(firsts), vacuous=len(firsts) < 2)
 
 
 def _requires(rule: StepRule, text: str, done: Sequence[CallStep], steps: Sequence[CallStep]) -> CheckAnswer:
@@ -180,22 +209,26 @@ def _requires(rule: StepRule, text: str, done: Sequence[CallStep], steps: Sequen
     if rule.after is None:
         return CheckAnswer(bool(found), _tell(shown))
     earlier = _find(rule.after, done)
-    fits = any(
-        one.index < step.index and (rule.same is None or one.skill == step.skill != "")
-        for step in found
-        for one in earlier
-    )
-    return CheckAnswer(fits, _tell([*earlier[:1], *shown]))
+    evidence = _tell(earlier[:1] + shown)
+    for step in found:
+        for one in earlier:
+            is_same = rule.same is None or one.skill == step.skill != ""
+            if one.index < step.index and is_same:
+                return CheckAnswer(True, evidence)
+    return CheckAnswer(False, evidence)
 
 
 def _count(rule: StepRule, text: str, done: Sequence[CallStep], steps: Sequence[CallStep]) -> CheckAnswer:
     found = _find(text, done)
-    fits = (rule.min or 0) <= len(found) and (rule.max is None or len(found) <= rule.max)
-    return CheckAnswer(fits, f"{len(found)} calls: {_tell(found or _find(text, steps))}")
+    number = len(found)
+    fits = number >= (rule.min or 0) and (rule.max is None or number <= rule.max)
+    evidence = _tell(found or _find(text, steps))
+    return CheckAnswer(fits, f"{number} calls: {evidence}")
 
 
 def _tell(steps: Sequence[CallStep]) -> str:
-    return name_some([str(step) for step in steps], quote="") or "no such call"
+    calls = [str(step) for step in steps]
+    return name_some(calls, quote="") or "no such call"
 
 
 def _text_checks(wanted: OutputExpected | FileExpected, text: str, base: str) -> Iterator[NamedCheck]:
@@ -207,9 +240,11 @@ def _text_checks(wanted: OutputExpected | FileExpected, text: str, base: str) ->
         yield f"contains {part}", partial(CheckAnswer, part.casefold() in text.casefold(), begin)
     for pattern in wanted.matches:
         yield f"matches {pattern}", lambda pattern=pattern: CheckAnswer(search(pattern, text), begin)
-    for pattern in wanted.not_matches if isinstance(wanted, OutputExpected) else ():
-        yield f"does not match {pattern}", lambda pattern=pattern: CheckAnswer(not search(pattern, text), begin)
-    if (schema := wanted.json_schema) is not None:
+    if isinstance(wanted, OutputExpected):
+        for pattern in wanted.not_matches:
+            yield f"does not match {pattern}", lambda pattern=pattern: CheckAnswer(not search(pattern, text), begin)
+    schema = wanted.json_schema
+    if schema is not None:
         name = schema if isinstance(schema, str) else "the JSON Schema"
         yield f"fits {name}", lambda: _fits_schema(_load_schema(base, schema), text)
 
@@ -227,8 +262,11 @@ def _fits_schema(schema: Any, text: str) -> CheckAnswer:
 
 def _look_for_file(wanted: FileExpected, base: str, workspace: str | None) -> CheckAnswer:
     """Looks for a regular file that matches the path and has everything that is wanted. Follows no link."""
-    glob, faults = read_pattern(wanted.path), list[str]()
-    for found in walk(os.path.realpath(workspace)) if workspace is not None else ():
+    glob = read_pattern(wanted.path)
+    if workspace is None:
+        return CheckAnswer(False, "no such file")
+    faults: list[str] = []
+    for found in walk(os.path.realpath(workspace)):
         if stat.S_ISREG(found.status.st_mode) and glob.fullmatch(found.rel):
             fault = _find_fault(wanted, base, found)
             if not fault:
@@ -249,8 +287,11 @@ def _find_fault(wanted: FileExpected, base: str, found: FoundPath) -> str:
         return f"larger than {_MOST_BYTES} bytes, so it was not read"
     with open(open_child(found.folder_fd, found.name, found.rel), "rb") as file:
         text = file.read(_MOST_BYTES).decode("utf-8", "replace")
-    answers = ((name, check()) for name, check in _text_checks(wanted, text, base))
-    return next((f"not {name} ({one_line(answer.evidence)})" for name, answer in answers if not answer.passed), "")
+    for name, check in _text_checks(wanted, text, base):
+        answer = check()
+        if not answer.passed:
+            return f"not {name} ({one_line(answer.evidence)})"
+    return ""
 
 
 def _limit_checks(limits: Constraints, trajectory: Trajectory) -> Iterator[NamedCheck]:
@@ -263,10 +304,13 @@ def _limit_checks(limits: Constraints, trajectory: Trajectory) -> Iterator[Named
     }
     for name, value in used.items():
         most: float | None = getattr(limits, f"max_{name}")
-        if most is not None:
-            stopped = f"limit:{name}" in trajectory.stop_reasons
-            passed = False if stopped else None if value is None else value <= most
-            evidence = "not known" if value is None else f"{round(value, 6)}"
-            yield f"at most {most:g} {name}", partial(CheckAnswer, passed, evidence + ", stopped" * stopped)
+        if most is None:
+            continue
+        passed = None if value is None else value <= most
+        evidence = "not known" if value is None else f"{round(value, 6)}"
+        if f"limit:{name}" in trajectory.stop_reasons:
+            passed = False
+            evidence += ", stopped"
+        yield f"at most {most:g} {name}", partial(CheckAnswer, passed, evidence)
     for text in limits.forbidden_tools:
         yield f"never {text}", partial(_never, text, trajectory.steps)

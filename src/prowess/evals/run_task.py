@@ -64,9 +64,11 @@ class TaskOutcome(EvalRecord):
 
 async def run_task(task: EvalTask, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> TaskOutcome:
     """Runs a task without writing anything that stays."""
-    if (reason := _find_skip(task)) is not None:
+    reason = _find_skip(task)
+    if reason is not None:
         return TaskOutcome(record=begin_record(task, _SKIPS[reason]))
-    attempts, spent = 0, Usage()
+    attempts = 0
+    spent = Usage()
     while True:
         attempts += 1
         attempt = _Attempt(task)
@@ -74,8 +76,10 @@ async def run_task(task: EvalTask, *, sleep: Callable[[float], Awaitable[object]
         if not getattr(attempt.error, "retryable", False) or attempts > task.retries:
             break
         spent = add_usage(spent, Usage(cost=attempt.usage.cost))  # what failed was paid for, too
-        wait = attempt.error.retry_after_s if isinstance(attempt.error, ModelOverloaded) else None
-        await sleep(min(2.0 ** (attempts - 2) if wait is None else wait, _LONGEST_WAIT_S))
+        wait_s = attempt.error.retry_after_s if isinstance(attempt.error, ModelOverloaded) else None
+        if wait_s is None:
+            wait_s = 2.0 ** (attempts - 2)
+        await sleep(min(wait_s, _LONGEST_WAIT_S))
     lines: list[str] = []
     if task.record_to and attempt.key and attempt.error is None:
         lines = [line async for line in attempt.log.lines(attempt.key)]
@@ -85,25 +89,25 @@ async def run_task(task: EvalTask, *, sleep: Callable[[float], Awaitable[object]
 
 def begin_record(task: EvalTask, fault: RunFault | None = None) -> RunRecord:
     """Returns the record of a task that was not run, with the reason."""
-    case, skills = task.case, task.case.expect.skills
-    return RunRecord(
-        key=task.key,
-        status="skipped",
-        error=fault,
-        expected_skills=skills.load if skills else (),
-        forbidden_skills=skills.not_load if skills else (),
-        is_trigger_case=skills is not None,
-        gate=case.gate or "hard",
-        canary=case.canary,
-    )
+    case = task.case
+    gate = case.gate or "hard"
+    record = RunRecord(key=task.key, status="skipped", error=fault, gate=gate, canary=case.canary)
+    skills = case.expect.skills
+    if skills is None:
+        return record
+    expected = {"expected_skills": skills.load, "forbidden_skills": skills.not_load, "is_trigger_case": True}
+    return record.model_copy(update=expected)
 
 
 def _find_skip(task: EvalTask) -> str | None:
-    case, expect = task.case, task.case.expect
+    case = task.case
+    expect = case.expect
     if task.model == "scripted" and case.script is None and not _replays(task):
         return "no-script"
-    limits = (case.constraints or Constraints()).model_dump(exclude_defaults=True)
-    if not task.checked or expect.skills is not None or expect.steps or expect.output or expect.files or limits:
+    if not task.checked:
+        return None
+    limits = case.constraints and case.constraints.model_dump(exclude_defaults=True)
+    if expect.skills is not None or expect.steps or expect.output or expect.files or limits:
         return None
     if not expect.judge:
         return "no-checks"
@@ -112,14 +116,17 @@ def _find_skip(task: EvalTask) -> str | None:
 
 def _replays(task: EvalTask) -> bool:
     """True if the task plays a recording. With `record_to` as well, a recording that is missing is made."""
-    return task.replay_from is not None and (task.record_to is None or os.path.exists(task.replay_from))
+    if task.replay_from is None:
+        return False
+    return task.record_to is None or os.path.exists(task.replay_from)
 
 
 class _Attempt:
     """Attempt at a task: a session, a workspace, the checks, and the error that it ended with."""
 
     def __init__(self, task: EvalTask) -> None:
-        self._task, self._case = task, task.case
+        self._task = task
+        self._case = task.case
         self.log = KeptEvents()
         self.key: SessionKey | None = None
         self.error: ProwessError | None = None
@@ -143,17 +150,20 @@ class _Attempt:
     @property
     def usage(self) -> Usage:
         """Tokens of the run, and the cost of the run and of its judge."""
-        return add_usage(self.trajectory.usage, Usage(cost=self._judge.cost if self._judge else None))
+        if self._judge is None:
+            return self.trajectory.usage
+        return add_usage(self.trajectory.usage, Usage(cost=self._judge.cost))
 
     async def _run(self) -> None:
-        task, runtime, model = self._task, task_runtime(self._task), self._find_model()
+        task = self._task
+        runtime = task_runtime(task)
+        model = self._find_model()
         limits = _find_limits(runtime, task)
-        options: dict[str, Any] = {
-            "approver": make_approver(task.approved) if task.approved else None,
-            "on_ask": "deny",  # nobody is there to answer
-            "standing": False,  # what this user once approved must not decide about a result
-        }
-        opened = runtime.open_session(model=model or task.model, log=self.log, limits=limits, **options)
+        approver = make_approver(task.approved) if task.approved else None
+        # Nobody is there to answer, and what this user once approved must not decide about a result.
+        opened = runtime.open_session(
+            model=model or task.model, log=self.log, limits=limits, approver=approver, on_ask="deny", standing=False
+        )
         try:
             longest = (limits.seconds or LONGEST_S) * len(self._case.requests) + _GRACE_S
             async with asyncio.timeout(longest), opened as session:
@@ -162,24 +172,29 @@ class _Attempt:
                 if isinstance(model, ScriptedModel) and session.answered:
                     model.assert_finished()
                 if task.checked:
-                    root = session.kit.work.root or None
-                    made = await asyncio.to_thread(
-                        run_checks, self._case, self.trajectory, base=task.base, workspace=root
-                    )
-                    hide = session.kit.secrets.redact_text  # files may have secrets, unlike the events
-                    self._checks = [each.model_copy(update={"evidence": hide(each.evidence)}) for each in made]
+                    await self._check(session)
         except TimeoutError as error:
             raise _timed_out(limits) from error
         finally:
             if self.key is not None:
                 remove_place(*session_place(runtime), self.key)
 
+    async def _check(self, session: Session) -> None:
+        root = session.kit.work.root or None
+        base = self._task.base
+        made = await asyncio.to_thread(run_checks, self._case, self.trajectory, base=base, workspace=root)
+        hide = session.kit.secrets.redact_text  # files may have secrets, unlike the events
+        self._checks = [each.model_copy(update={"evidence": hide(each.evidence)}) for each in made]
+
     async def _talk(self, session: Session, limits: Limits) -> None:
         """Runs all turns, as long as each of them ends with an answer."""
-        task, constraints = self._task, self._case.constraints or Constraints()
+        task = self._task
+        constraints = self._case.constraints or Constraints()
         files = [inside(task.base, path) for path in self._case.files or ()]
-        for number, request in enumerate(self._case.requests):
-            result = await session.run(request, files=[] if number else files, skills=() if number else task.load)
+        skills = task.load
+        for request in self._case.requests:
+            result = await session.run(request, files=files, skills=skills)
+            files, skills = [], ()  # only the first turn gets them
             for file in result.files:
                 fields = {name: file.get(name) for name in FileMade.model_fields}
                 self._files[file["name"]] = FileMade.model_validate(fields)
@@ -193,7 +208,8 @@ class _Attempt:
 
     def _find_model(self) -> Model | None:
         """Returns the model that plays a recording or the case's script; None for any other."""
-        task, script = self._task, self._case.script
+        task = self._task
+        script = self._case.script
         if _replays(task):
             self._cassette = Cassette(task.replay_from or "", task.key.model)
             return self._cassette.model
@@ -204,7 +220,8 @@ class _Attempt:
         return ScriptedModel(script or (), name="scripted")
 
     async def _ask_judge(self) -> None:
-        statements, named = self._case.expect.judge, self._task.judge
+        statements = self._case.expect.judge
+        named = self._task.judge
         if not statements or named is None:
             self._checks += not_judged(statements)
             return
@@ -216,57 +233,59 @@ class _Attempt:
 
     def record(self, attempts: int, spent: Usage) -> RunRecord:
         """Makes the record. `spent` is the cost of earlier attempts."""
-        task, trajectory = self._task, self.trajectory
+        trajectory = self.trajectory
         status, fault = self._find_status()
-        return begin_record(task, fault).model_copy(
-            update={
-                **{name: getattr(trajectory, name) for name in _SAME},
-                "status": status,
-                "checks": tuple(self._checks),
-                "loaded_skills": trajectory.loaded,
-                "calls": len(trajectory.steps),
-                "usage": add_usage(self.usage, spent),
-                "seconds": round(trajectory.seconds, 6),
-                "text": trajectory.text[:_LONGEST_TEXT] if task.checked else trajectory.text,
-                "files": tuple(self._files.values()),
-                "attempts": attempts,
-                "replayed": self._cassette is not None,
-            }
-        )
+        values: dict[str, Any] = {name: getattr(trajectory, name) for name in _SAME}
+        values["status"] = status
+        values["checks"] = tuple(self._checks)
+        values["loaded_skills"] = trajectory.loaded
+        values["calls"] = len(trajectory.steps)
+        values["usage"] = add_usage(self.usage, spent)
+        values["seconds"] = round(trajectory.seconds, 6)
+        values["text"] = trajectory.text[:_LONGEST_TEXT] if self._task.checked else trajectory.text
+        values["files"] = tuple(self._files.values())
+        values["attempts"] = attempts
+        values["replayed"] = self._cassette is not None
+        return begin_record(self._task, fault).model_copy(update=values)
 
     def _find_status(self) -> tuple[str, RunFault | None]:
         """Returns the status, and the reason for an error or a skip. A judge that decided nothing is an error, unless
         the case failed anyway. A run that was stopped did not pass: what it did not do says nothing."""
-        if (error := self.error) is not None:
+        error = self.error
+        if error is not None:
             retryable = bool(getattr(error, "retryable", False))
             return "error", RunFault(code=str(error.code), message=error.message, hint=error.hint, retryable=retryable)
+        reason = self.trajectory.stop_reason
         if not self._task.checked:
-            return "passed" if self.trajectory.stop_reason == "answer" else "failed", None
+            return "passed" if reason == "answer" else "failed", None
         status = find_status(self._checks)
-        open_ = [check for check in self._checks if check.kind == "judge" and check.passed is None]
-        if open_ and self._judge is not None and status != "failed":
-            message = f"The judge did not decide '{open_[0].name[:80]}'."
-            return "error", RunFault(code="judge-failed", message=message, hint=open_[0].evidence[:300])
-        if status == "passed" and (reason := self.trajectory.stop_reason) not in ("answer", "error"):
+        undecided = [check for check in self._checks if check.kind == "judge" and check.passed is None]
+        if undecided and self._judge is not None and status != "failed":
+            first = undecided[0]
+            message = f"The judge did not decide '{first.name[:80]}'."
+            return "error", RunFault(code="judge-failed", message=message, hint=first.evidence[:300])
+        if status == "passed" and reason not in ("answer", "error"):
             hint = "Raise the limit in the configuration, or set it under 'constraints'."
             return "failed", RunFault(code="run-stopped", message=f"The run has no answer: {reason}.", hint=hint)
-        return status, _SKIPS["no-judge" if self._checks else "no-checks"] if status == "skipped" else None
+        if status == "skipped":
+            return status, _SKIPS["no-judge" if self._checks else "no-checks"]
+        return status, None
 
 
 def _find_limits(runtime: Runtime, task: EvalTask) -> Limits:
     """Returns the limits of the configuration, tightened by those of the case."""
     own = task.case.constraints or Constraints()
     turns = own.max_turns if own.max_turns is None else max(1, own.max_turns)
-    limits = Limits(**runtime.config.limits._asdict()).tightened(
+    limits = Limits(**runtime.config.limits._asdict())
+    limits = limits.tightened(
         calls=own.max_calls, turns=turns, tokens=own.max_tokens, seconds=own.max_seconds, cost=own.max_cost
     )
-    return limits if is_live(task.model or "") and not _replays(task) else replace(limits, cost=None)
+    if is_live(task.model or "") and not _replays(task):
+        return limits
+    return replace(limits, cost=None)
 
 
 def _timed_out(limits: Limits) -> WorkspaceError:
-    return WorkspaceError(
-        f"The run did not end within {limits.seconds or LONGEST_S:g} s.",
-        op="eval",
-        code="run-timeout",
-        hint="Give the case more time: limits.seconds in the configuration, or constraints.max_seconds as a check.",
-    )
+    message = f"The run did not end within {limits.seconds or LONGEST_S:g} s."
+    hint = "Give the case more time: limits.seconds in the configuration, or constraints.max_seconds as a check."
+    return WorkspaceError(message, op="eval", code="run-timeout", hint=hint)

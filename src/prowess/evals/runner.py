@@ -20,7 +20,7 @@ from prowess._internal.text import name_some
 from prowess.core.values import Usage, add_usage
 from prowess.errors import EvalError, ModelAuth
 from prowess.evals.arms import Arm, Arms, case_in_arm
-from prowess.evals.case import Case, CaseCatalog, Constraints, Expected, OutputExpected
+from prowess.evals.case import Case, CaseCatalog, Expected, OutputExpected
 from prowess.evals.engines import EngineName, open_engine
 from prowess.evals.results import EvalTask, RunFault, RunKey, RunRecord, SkillPlace
 from prowess.evals.run_task import TaskOutcome, begin_record
@@ -114,17 +114,19 @@ def shared_fields(
     runtime: Runtime, options: EvalOptions, cases: Iterable[Case] = (), more: Sequence[SkillPlace] = ()
 ) -> dict[str, Any]:
     """Fields that all tasks have. The driver finds out folder, roots, trust and settings once. Checks the models."""
-    found, model = as_values(runtime, options.roots), options.model or runtime.config.model.provider or "offline"
-    limits = [case.constraints.max_cost for case in cases if case.constraints]
-    limits += [runtime.config.limits.cost, options.max_cost]
+    found = as_values(runtime, options.roots)
+    model = options.model or runtime.config.model.provider or "offline"
+    limits = [runtime.config.limits.cost, options.max_cost]
+    limits += [case.constraints.max_cost for case in cases if case.constraints]
     if model != "scripted" and (options.replay is None or options.record is not None):
         is_limited = any(limit is not None for limit in limits)
         _check_model(runtime, options, model, is_limited=is_limited, is_needed=options.replay is None)
     if options.judge is not None:
         _check_model(runtime, options, options.judge, is_limited=options.max_cost is not None)
+    places = [SkillPlace.model_validate(root, from_attributes=True) for root in found.roots]
     return {
         "cwd": found.cwd,
-        "places": (*more, *(SkillPlace.model_validate(root, from_attributes=True) for root in found.roots)),
+        "places": (*more, *places),
         "trusted": found.trusted,
         "settings": dict(found.settings),
         "model": model,
@@ -132,6 +134,11 @@ def shared_fields(
         "judge": options.judge,
         "retries": options.retries,
     }
+
+
+def hash_json(values: object, *, sort_keys: bool = False) -> str:
+    text = json.dumps(values, sort_keys=sort_keys, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _check_model(
@@ -156,29 +163,39 @@ class _Plan:
     """Suite with everything that the driver finds out once."""
 
     def __init__(self, suite: Suite, options: EvalOptions, runtime: Runtime) -> None:
-        self._suite, self._options, self._runtime = suite, options, runtime
+        self._suite = suite
+        self._options = options
+        self._runtime = runtime
+        self.notes: list[str] = []
         own = self._skills_of_suite()
-        self._fields = shared_fields(runtime, options, [each.case for each in suite.cases], own)
+        cases = [each.case for each in suite.cases]
+        self._fields = shared_fields(runtime, options, cases, own)
         self._model: str = "replay" if options.replay and not options.record else self._fields["model"]
         decides = [suite.digest, self._fields["settings"], options.approved, options.judge, bool(options.replay)]
-        self._digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
-        self.notes: list[str] = []
+        self._digest = hash_json(decides, sort_keys=True)
         catalog = runtime.catalog
         known = {entry.name: catalog.visibility(entry).status for entry in reversed(catalog.entries)}
-        check_skill_names(suite, known | {each.skill: "active" for each in suite.cases if own and each.skill})
+        if own:
+            known |= {each.skill: "active" for each in suite.cases if each.skill}
+        check_skill_names(suite, known)
 
     def open_store(self) -> StoredRun:
-        options, suite, places = self._options, self._suite, self._runtime.places
-        arms = tuple(dict.fromkeys(arm for each in suite.cases for arm in self._arms_of(each)))
-        header = EvalHeader(suite=suite.name, digest=suite.digest, model=self._model, arms=arms)
+        options = self._options
+        suite = self._suite
+        places = self._runtime.places
+        arms = dict.fromkeys(arm for each in suite.cases for arm in self._arms_of(each))
+        header = EvalHeader(suite=suite.name, digest=suite.digest, model=self._model, arms=tuple(arms))
         if options.resume is not None:
-            return StoredRun(find_run(places, options.resume), header)
-        return StoredRun(os.path.join(options.keep_in or eval_runs_folder(places), header.id), header)
+            folder = find_run(places, options.resume)
+        else:
+            folder = os.path.join(options.keep_in or eval_runs_folder(places), header.id)
+        return StoredRun(folder, header)
 
     def make_tasks(self, folder: str) -> list[EvalTask]:
         """Makes the tasks in the order of cases, arms and repeats. A live suite gets a canary."""
-        repeats = {each.case.id: self._options.repeats or each.case.repeats or 1 for each in self._suite.cases}
-        if sum(repeats[each.case.id] * len(self._arms_of(each)) for each in self._suite.cases) > _MOST_RUNS:
+        cases = self._suite.cases
+        runs = sum(self._repeats_of(each) * len(self._arms_of(each)) for each in cases)
+        if runs > _MOST_RUNS:
             hint = "Use fewer repeats or arms, or choose cases with --case."
             raise EvalError(f"A suite has at most {_MOST_RUNS} runs.", code="eval-too-many-runs", hint=hint)
         canary = SuiteCase(case=_CANARY, base=folder, file="", line=None, skill=None)
@@ -187,51 +204,59 @@ class _Plan:
         arms = Arms(task_runtime(plain), folder, self._options.arms)
         tasks: list[EvalTask] = []
         left_out: list[str] = []
-        for each in self._suite.cases:
+        for each in cases:
             for name in self._arms_of(each):
-                if (arm := arms.make(name, each)) is None:
+                arm = arms.make(name, each)
+                if arm is None:
                     left_out.append(f"{each.file}:{each.line}: case {each.case.id!r} ({name}): none is named")
                     continue
-                tasks += [self._make_task(each, arm, repeat + 1) for repeat in range(repeats[each.case.id])]
+                for repeat in range(self._repeats_of(each)):
+                    tasks.append(self._make_task(each, arm, repeat + 1))
         if left_out:
             self.notes.append(f"An arm that needs a skill is left out of {name_some(left_out, quote='')}.")
         if not tasks:
             hint = "Write 'skill: NAME' at the top of the file, or expect.skills.load."
             raise EvalError(f"No case can be run. {self.notes[0]}", code="arm-without-skill", hint=hint)
-        has_own = any(each.case.canary for each in self._suite.cases)
-        return tasks if has_own or not is_live(self._model) else [*tasks, whole]
+        has_own = any(each.case.canary for each in cases)
+        if is_live(self._model) and not has_own:
+            tasks.append(whole)
+        return tasks
 
     def _make_task(self, each: SuiteCase, arm: Arm, repeat: int) -> EvalTask:
-        options, case = self._options, case_in_arm(each.case, arm)
+        case = case_in_arm(each.case, arm)
         key = RunKey(suite=self._digest, case=case.id, arm=arm.name, repeat=repeat, model=self._model, skills="")
-        task = EvalTask(
-            key=key,
-            case=case,
-            base=each.base,
-            **{**self._fields, "places": (*arm.places, *self._fields["places"])},
-            off=arm.off,
-            record_to=self._recording(options.record, key),
-            replay_from=self._recording(options.replay, key),
-        )
-        return task.model_copy(update={"key": key.model_copy(update={"skills": skills_digest(task)})})
+        fields = self._fields | {"places": arm.places + self._fields["places"], "off": arm.off}
+        fields["record_to"] = self._recording(self._options.record, key)
+        fields["replay_from"] = self._recording(self._options.replay, key)
+        task = EvalTask(key=key, case=case, base=each.base, **fields)
+        key = key.model_copy(update={"skills": skills_digest(task)})
+        return task.model_copy(update={"key": key})
 
     def _recording(self, folder: str | None, key: RunKey) -> str | None:
         if folder is None:
             return None
-        file = f"{plain_name(f'{key.case}--{key.arm}')}-{key.repeat}.jsonl"
-        return os.path.join(user_path(self._runtime.places.cwd, folder), file)
+        name = plain_name(f"{key.case}--{key.arm}")
+        folder = user_path(self._runtime.places.cwd, folder)
+        return os.path.join(folder, f"{name}-{key.repeat}.jsonl")
 
     def _arms_of(self, each: SuiteCase) -> tuple[str, ...]:
         return self._options.arms or each.case.arms or ("with_skill",)
 
+    def _repeats_of(self, each: SuiteCase) -> int:
+        return self._options.repeats or each.case.repeats or 1
+
     def _skills_of_suite(self) -> list[SkillPlace]:
         """Returns the skills that the cases lie in, if no root has them: naming the cases named the skill, too."""
+        found: dict[str, SkillPlace] = {}
         known = {entry.real_path for entry in self._runtime.catalog.entries}
-        files = {os.path.join(self._runtime.places.cwd, each.file) for each in self._suite.cases}
-        above = {os.path.dirname(os.path.dirname(file)) for file in files}
-        named = {os.path.realpath(each) for each in above if os.path.basename(each) != ".agent"}  # that is a project's
-        own = [folder for folder in sorted(named - known) if os.path.isfile(os.path.join(folder, "SKILL.md"))]
-        return [SkillPlace(source="explicit", path=folder, trusted=True) for folder in own]
+        for file in {each.file for each in self._suite.cases}:
+            path = os.path.join(self._runtime.places.cwd, file)
+            above = os.path.dirname(os.path.dirname(path))
+            folder = os.path.realpath(above)
+            is_project = os.path.basename(above) == ".agent"
+            if folder not in known and not is_project and os.path.isfile(os.path.join(folder, "SKILL.md")):
+                found[folder] = SkillPlace(source="explicit", path=folder, trusted=True)
+        return [found[folder] for folder in sorted(found)]
 
 
 class Driver:
@@ -240,9 +265,14 @@ class Driver:
     def __init__(
         self, stored: StoredRun, tasks: Sequence[EvalTask], options: EvalOptions, tell: Tell, go_on: str = _GO_ON
     ) -> None:
-        self._stored, self._tasks, self._options, self._tell, self._go_on = stored, tasks, options, tell, go_on
+        self._stored = stored
+        self._tasks = tasks
+        self._options = options
+        self._tell = tell
+        self._go_on = go_on
         todo = [task for task in tasks if task.key not in stored.finished]
-        self._todo = deque(sorted(todo, key=lambda task: not task.case.canary))
+        todo.sort(key=lambda task: not task.case.canary)
+        self._todo = deque(todo)
         self._cap = CostCap(options.max_cost, _find_worst)
         for cost in stored.costs.values():
             self._cap.settle(0.0, cost)
@@ -253,7 +283,8 @@ class Driver:
     async def run(self, keep: Callable[[TaskOutcome], Iterable[str]] = lambda outcome: ()) -> None:
         """Runs everything that is not finished. What the cost cap does not allow is skipped, and told. `keep` gets
         every result, and returns notes."""
-        options, cap = self._options, self._cap
+        options = self._options
+        cap = self._cap
         opened = open_engine(options.engine, self._todo, address=options.address, slots=options.concurrency)
         async with opened as engine:
             work = do_all(
@@ -267,7 +298,8 @@ class Driver:
                     self._add(outcome.record)
             except EvalError as error:
                 what = f"{error.message} {self._meter.done} of {len(self._tasks)} results are kept."
-                raise EvalError(what, code=error.code, hint=f"{error.hint or ''} {self._go_on}".strip()) from error
+                hint = f"{error.hint or ''} {self._go_on}"
+                raise EvalError(what, code=error.code, hint=hint.strip()) from error
             finally:
                 await work.aclose()
         if self._todo:
@@ -275,16 +307,20 @@ class Driver:
         for task in self._todo:
             message = f"All runs may cost {cap.most:g} together, and this one might have exceeded it."
             hint = "Raise --max-cost, then go on with --resume."
-            self._add(begin_record(task, RunFault(code="budget-reached", message=message, hint=hint)))
+            fault = RunFault(code="budget-reached", message=message, hint=hint)
+            self._add(begin_record(task, fault))
 
     def load_records(self) -> tuple[RunRecord, ...]:
         """Loads the records from disk. They are not kept in memory while tasks run."""
-        found = {record.key: record for record in read_run(self._stored.folder)[1]}
+        _, records, _ = read_run(self._stored.folder)
+        found = {record.key: record for record in records}
         return tuple(found[task.key] for task in self._tasks)
 
     def _add(self, record: RunRecord) -> None:
-        if (cost := self._stored.costs.get(record.key)) is not None:  # an earlier run of this key was paid for, too
-            record = record.model_copy(update={"usage": add_usage(record.usage, Usage(cost=cost))})
+        cost = self._stored.costs.get(record.key)
+        if cost is not None:  # an earlier run of this key was paid for, too
+            usage = add_usage(record.usage, Usage(cost=cost))
+            record = record.model_copy(update={"usage": usage})
         self._stored.append(record)
         state = self._meter.step()
         if self._tell is not None:
@@ -294,10 +330,11 @@ class Driver:
 def _find_worst(task: EvalTask) -> float | None:
     """Returns the most that a task can cost, if something limits it. Every turn has the limit for itself; nothing
     limits a judge."""
-    own = (task.case.constraints or Constraints()).max_cost
+    if task.case.expect.judge and task.judge is not None and is_live(task.judge):
+        return None
+    own = task.case.constraints.max_cost if task.case.constraints else None
     limits = [cost for cost in (own, task.settings.get("limits.cost")) if cost is not None]
-    is_judged = task.judge is not None and is_live(task.judge) and task.case.expect.judge
-    return min(limits) * len(task.case.requests) if limits and not is_judged else None
+    return min(limits) * len(task.case.requests) if limits else None
 
 
 _CANARY = Case(
