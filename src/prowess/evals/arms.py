@@ -29,22 +29,25 @@ class Arm:
 
 
 class Arms:
-    """Makes the arms of cases. Older versions are exported below `folder`, each once. A person named those in `given`,
-    the others come from case files."""
+    """Makes the arms of cases. Older versions are exported below `folder`. A person named those in `given`."""
 
     def __init__(self, runtime: Runtime, folder: str, given: Collection[str]) -> None:
         self._runtime = runtime
         self._folder = folder
         self._given = given
-        entries = reversed(list(runtime.catalog.entries))
-        self._entries = {entry.name: entry for entry in entries}
+        self._entries = {entry.name: entry for entry in reversed(list(runtime.catalog.entries))}
         self._exported: dict[tuple[str, str], SkillPlace] = {}
 
     def make(self, name: str, each: SuiteCase) -> Arm | None:
         """Returns the arm of a case. None if the arm needs a skill under test, and the case has none."""
         kind, _, ref = name.partition("=")
         if name not in ARMS[:2] and (kind != "old_skill" or not ref):
-            raise _unknown_arm(name, kind, each)
+            message = f"There is no arm '{visible(name[:80])}'."
+            if name in (each.case.arms or ()):
+                message = f"{each.file}:{each.line}: case {each.case.id!r}: {message}"
+            near = difflib.get_close_matches(kind, [arm.partition("=")[0] for arm in ARMS], n=1)
+            hint = f"Did you mean {near[0]}?" if near and near[0] != kind else f"There are: {', '.join(ARMS)}."
+            raise EvalError(message, code="arm-unknown", hint=hint)
         if name == "with_skill":
             return Arm(name)
         expected = each.case.expect.skills
@@ -55,8 +58,7 @@ class Arms:
             return None
         if not ref:
             return Arm(name, off=skills)
-        places = [self._find_old(ref, skill) for skill in skills]
-        return Arm(name, places=tuple(places))
+        return Arm(name, places=tuple(self._find_old(ref, skill) for skill in skills))
 
     def _find_old(self, ref: str, skill: str) -> SkillPlace:
         if skill not in self._entries:
@@ -71,26 +73,13 @@ class Arms:
         return self._exported[ref, skill]
 
 
-def _unknown_arm(name: str, kind: str, each: SuiteCase) -> EvalError:
-    message = f"There is no arm '{visible(name[:80])}'."
-    if name in (each.case.arms or ()):
-        message = f"{each.file}:{each.line}: case {each.case.id!r}: {message}"
-    kinds = [arm.partition("=")[0] for arm in ARMS]
-    near = difflib.get_close_matches(kind, kinds, n=1)
-    hint = f"There are: {', '.join(ARMS)}."
-    if near and near[0] != kind:
-        hint = f"Did you mean {near[0]}?"
-    return EvalError(message, code="arm-unknown", hint=hint)
-
-
 def case_in_arm(case: Case, arm: Arm) -> Case:
     """Returns the case as it is checked in an arm: nothing is expected of a skill that is off."""
     if not arm.off:
         return case
     wanted: SkillsExpected | None = None
     if case.expect.skills and case.expect.skills.not_load:
-        kept = tuple(name for name in case.expect.skills.not_load if name not in arm.off)
-        wanted = SkillsExpected(not_load=kept)
+        wanted = SkillsExpected(not_load=tuple(name for name in case.expect.skills.not_load if name not in arm.off))
     steps = tuple(rule for rule in case.expect.steps if rule.find_skills().isdisjoint(arm.off))
     expect = case.expect.model_copy(update={"skills": wanted, "steps": steps})
     return case.model_copy(update={"expect": expect})

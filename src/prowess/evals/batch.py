@@ -4,6 +4,7 @@ in a journal beside the output, so the same command goes on after a kill. The ou
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import shutil
@@ -22,7 +23,7 @@ from prowess.errors import EvalError, ProwessError
 from prowess.evals.case import Case
 from prowess.evals.results import EvalRecord, EvalTask, RunKey, RunRecord
 from prowess.evals.run_task import TaskOutcome
-from prowess.evals.runner import Driver, EvalOptions, Tell, hash_json, open_driver, shared_fields
+from prowess.evals.runner import Driver, EvalOptions, Tell, open_driver, shared_fields
 from prowess.evals.store import EvalHeader, StoredRun
 from prowess.workspace.export import open_outside
 
@@ -67,7 +68,7 @@ async def run_batch(
         fields |= {"base": os.path.dirname(source), "checked": False, "keep_files": output_dir is not None}
         read = read_requests(source, requests)
         decides = [[each.model_dump() for each in read], model, fields["settings"]]
-        digest = hash_json(decides)
+        digest = hashlib.sha256(json.dumps(decides, default=str).encode()).hexdigest()
         tasks: list[EvalTask] = []
         for each in read:
             case = Case(id=str(each.id), prompt=each.request, files=each.files)
@@ -82,16 +83,13 @@ async def run_batch(
             write_whole(target, (_render(record) for record in records))
         shutil.rmtree(journal.folder)
     failed = [record for record in records if record.status != "passed"]
-    notes = [*journal.notes, *driver.notes]
-    for each in failed[:3]:
-        why = each.error.message if each.error else each.stop_reason
-        notes.append(f"Request {each.key.case}: {why}")
-    return BatchRun(output=target, total=len(tasks), failed=len(failed), resumed=driver.resumed, notes=tuple(notes))
+    whys = [f"Request {each.key.case}: {each.error.message if each.error else each.stop_reason}" for each in failed[:3]]
+    notes = (*journal.notes, *driver.notes, *whys)
+    return BatchRun(output=target, total=len(tasks), failed=len(failed), resumed=driver.resumed, notes=notes)
 
 
 def _check_free(target: str, force: bool) -> None:
-    is_going_on = os.path.isdir(f"{target}.journal")
-    if os.path.lexists(target) and not is_going_on and not force:
+    if os.path.lexists(target) and not os.path.isdir(f"{target}.journal") and not force:
         hint = "Name another file, or replace it with --force."
         raise EvalError(f"{target} exists already.", code="output-exists", hint=hint)
 
@@ -129,24 +127,19 @@ def _render(record: RunRecord) -> bytes:
         "files": [file.model_dump(mode="json") for file in record.files],
         "error": record.error.model_dump(mode="json") if record.error else None,
     }
-    text = json.dumps(line, ensure_ascii=False)
-    return f"{text}\n".encode()
+    return f"{json.dumps(line, ensure_ascii=False)}\n".encode()
 
 
 def _write_files(cwd: str, folder: str | None, force: bool, outcome: TaskOutcome) -> Iterator[str]:
     """Writes the files of a run, and yields a note for each that was not written."""
-    if folder is None:
-        return
-    above = plain_name(outcome.record.key.case)
-    for file in outcome.record.files:
-        below = f"{above}/{file.name.removeprefix('out/')}"
+    for file in outcome.record.files if folder is not None else ():
+        below = f"{plain_name(outcome.record.key.case)}/{file.name.removeprefix('out/')}"
         content = outcome.contents.get(file.name)
         if content is None:
             yield f"{visible(below)} was not kept: it is hidden, or too large."
             continue
         try:
-            with open_outside(cwd, folder, below, force=force, make=True) as target:
+            with open_outside(cwd, folder or "", below, force=force, make=True) as target:
                 target.write(base64.b64decode(content))
         except (OSError, ProwessError) as error:
-            why = getattr(error, "strerror", None) or error
-            yield f"{visible(below)} was not written: {why}"
+            yield f"{visible(below)} was not written: {getattr(error, 'strerror', None) or error}"

@@ -71,8 +71,7 @@ class StepRule(EvalShape):
 
     @model_validator(mode="after")
     def _check_one(self) -> StepRule:
-        rules = (self.before, self.requires, self.never, self.count)
-        if rules.count(None) != 3:
+        if (self.before, self.requires, self.never, self.count).count(None) != 3:
             raise ValueError("a step has exactly one of before, requires, never and count")
         if self.before is not None and len(self.before) < 2:
             raise ValueError("before needs two patterns or more")
@@ -100,8 +99,7 @@ class OutputExpected(EvalShape):
 
     @model_validator(mode="after")
     def _check_any(self) -> OutputExpected:
-        has_texts = self.contains or self.matches or self.not_matches
-        if not has_texts and self.equals is None and self.json_schema is None:
+        if not (self.contains or self.matches or self.not_matches) and self.equals is self.json_schema is None:
             raise ValueError("checks nothing")
         return self
 

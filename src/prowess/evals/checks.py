@@ -4,6 +4,7 @@ forbidden tools and limits, but not for `before`, `requires` and `count`. If not
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import stat
@@ -43,31 +44,18 @@ NamedCheck = tuple[str, Callable[[], CheckAnswer]]  # the check in words, and th
 
 def check_case(case: Case, base: str) -> Iterator[tuple[str, str]]:
     """Yields (path in the case, message) for everything that is wrong."""
+    forms: dict[str, Callable[[str], object]] = {"matches": _check_pattern, "path": read_pattern}
+    forms |= dict.fromkeys(("files", "script"), partial(_get_path, base))
+    forms |= dict.fromkeys(("before", "requires", "after", "never", "count", "forbidden_tools"), _check_calls)
+    forms["not_matches"] = partial(search, text="")
     for path, name, value in _values_of(case):
         try:
-            if isinstance(value, str):
-                _check_text(name, value, base)
+            if isinstance(value, str) and name in forms:
+                forms[name](value)
             if name == "json_schema" and value is not None:
                 check_schema(_load_schema(base, value))
         except _CANNOT_BE_MADE as error:
-            why = one_line(str(error), 300)
-            yield path.lstrip("."), visible(why)
-
-
-def _check_text(name: str, value: str, base: str) -> None:
-    match name:
-        case "files" | "script":
-            _get_path(base, value)
-        case "before" | "requires" | "after" | "never" | "count" | "forbidden_tools":
-            _check_calls(value)
-        case "matches":
-            _check_pattern(value)
-        case "not_matches":
-            search(value, "")
-        case "path":
-            read_pattern(value)
-        case _:
-            pass
+            yield path.lstrip("."), visible(one_line(str(error), 300))
 
 
 def _values_of(value: object, path: str = "", name: str = "") -> Iterator[tuple[str, str, object]]:
@@ -105,8 +93,7 @@ def _get_path(base: str, name: str) -> str:
 
 def _load_schema(base: str, schema: object) -> Any:
     if isinstance(schema, str):
-        data = read_regular(_get_path(base, schema), _MOST_BYTES)
-        return load_only_json(data.decode())
+        return load_only_json(read_regular(_get_path(base, schema), _MOST_BYTES).decode())
     return schema
 
 
@@ -121,8 +108,7 @@ def run_checks(case: Case, trajectory: Trajectory, *, base: str, workspace: str 
     if expect.output is not None:
         found += _make_all("output", _text_checks(expect.output, trajectory.text, base))
     for file in expect.files:
-        look = partial(_look_for_file, file, base, workspace)
-        found += _make_all("files", [(f"makes {file.path}", look)])
+        found += _make_all("files", [(f"makes {file.path}", partial(_look_for_file, file, base, workspace))])
     if case.constraints is not None:
         found += _make_all("constraints", _limit_checks(case.constraints, trajectory))
     return found
@@ -147,14 +133,11 @@ def _make_all(kind: CheckKind, checks: Iterable[NamedCheck]) -> Iterator[CheckRe
 
 
 def _skill_checks(wanted: SkillsExpected, loaded: Sequence[str]) -> Iterator[NamedCheck]:
-    names = ", ".join(loaded) or "no skill"
-    answer = partial(CheckAnswer, evidence=f"loaded: {names}")
+    answer = partial(CheckAnswer, evidence=f"loaded: {', '.join(loaded) or 'no skill'}")
     for name in wanted.load:
-        is_loaded = name.rpartition(":")[2] in loaded
-        yield f"loads {name}", partial(answer, is_loaded)
+        yield f"loads {name}", partial(answer, name.rpartition(":")[2] in loaded)
     for name in wanted.not_load:
-        is_loaded = name.rpartition(":")[2] in loaded
-        yield f"does not load {name}", partial(answer, not is_loaded)
+        yield f"does not load {name}", partial(answer, name.rpartition(":")[2] not in loaded)
     if wanted.at_most is not None:
         yield f"loads at most {wanted.at_most} skills", partial(answer, len(loaded) <= wanted.at_most)
     elif not wanted.load and not wanted.not_load:
@@ -168,20 +151,12 @@ def _step_checks(rule: StepRule, steps: Sequence[CallStep]) -> Iterator[NamedChe
     if rule.before is not None:
         yield " before ".join(rule.before), partial(_before, rule.before, done)
     if rule.requires is not None:
-        name = f"requires {rule.requires}"
-        if rule.after is not None:
-            name += f" after {rule.after}"
-        if rule.same is not None:
-            name += " of the same skill"
-        yield name, partial(_requires, rule, rule.requires, done, steps)
+        after = "" if rule.after is None else f" after {rule.after}"
+        same = "" if rule.same is None else " of the same skill"
+        yield f"requires {rule.requires}{after}{same}", partial(_requires, rule, rule.requires, done, steps)
     if rule.count is not None:
-        limits: list[str] = []
-        if rule.min is not None:
-            limits.append(f"min {rule.min}")
-        if rule.max is not None:
-            limits.append(f"max {rule.max}")
-        name = f"count {rule.count}: {', '.join(limits)}"
-        yield name, partial(_count, rule, rule.count, done, steps)
+        limits = [f"{name} {value}" for name, value in (("min", rule.min), ("max", rule.max)) if value is not None]
+        yield f"count {rule.count}: {', '.join(limits)}", partial(_count, rule, rule.count, done, steps)
 
 
 def _find(text: str, steps: Sequence[CallStep]) -> list[CallStep]:
@@ -195,12 +170,9 @@ def _never(text: str, steps: Sequence[CallStep]) -> CheckAnswer:
 
 
 def _before(patterns: Sequence[str], done: Sequence[CallStep]) -> CheckAnswer:
-    firsts: list[CallStep] = []
-    for text in patterns:
-        firsts += _find(text, done)[:1]
+    firsts = [step for text in patterns for step in _find(text, done)[:1]]
     indexes = [step.index for step in firsts]
-    is_sorted = indexes == sorted(set(indexes))
-    return CheckAnswer(is_sorted, _tell(firsts), vacuous=len(firsts) < 2)
+    return CheckAnswer(indexes == sorted(set(indexes)), _tell(firsts), vacuous=len(firsts) < 2)
 
 
 def _requires(rule: StepRule, text: str, done: Sequence[CallStep], steps: Sequence[CallStep]) -> CheckAnswer:
@@ -210,11 +182,9 @@ def _requires(rule: StepRule, text: str, done: Sequence[CallStep], steps: Sequen
         return CheckAnswer(bool(found), _tell(shown))
     earlier = _find(rule.after, done)
     evidence = _tell(earlier[:1] + shown)
-    for step in found:
-        for one in earlier:
-            is_same = rule.same is None or one.skill == step.skill != ""
-            if one.index < step.index and is_same:
-                return CheckAnswer(True, evidence)
+    for step, one in itertools.product(found, earlier):
+        if one.index < step.index and (rule.same is None or one.skill == step.skill != ""):
+            return CheckAnswer(True, evidence)
     return CheckAnswer(False, evidence)
 
 
@@ -222,13 +192,11 @@ def _count(rule: StepRule, text: str, done: Sequence[CallStep], steps: Sequence[
     found = _find(text, done)
     number = len(found)
     fits = number >= (rule.min or 0) and (rule.max is None or number <= rule.max)
-    evidence = _tell(found or _find(text, steps))
-    return CheckAnswer(fits, f"{number} calls: {evidence}")
+    return CheckAnswer(fits, f"{number} calls: {_tell(found or _find(text, steps))}")
 
 
 def _tell(steps: Sequence[CallStep]) -> str:
-    calls = [str(step) for step in steps]
-    return name_some(calls, quote="") or "no such call"
+    return name_some([str(step) for step in steps], quote="") or "no such call"
 
 
 def _text_checks(wanted: OutputExpected | FileExpected, text: str, base: str) -> Iterator[NamedCheck]:
@@ -263,10 +231,8 @@ def _fits_schema(schema: Any, text: str) -> CheckAnswer:
 def _look_for_file(wanted: FileExpected, base: str, workspace: str | None) -> CheckAnswer:
     """Looks for a regular file that matches the path and has everything that is wanted. Follows no link."""
     glob = read_pattern(wanted.path)
-    if workspace is None:
-        return CheckAnswer(False, "no such file")
     faults: list[str] = []
-    for found in walk(os.path.realpath(workspace)):
+    for found in walk(os.path.realpath(workspace)) if workspace is not None else ():
         if stat.S_ISREG(found.status.st_mode) and glob.fullmatch(found.rel):
             fault = _find_fault(wanted, base, found)
             if not fault:

@@ -94,10 +94,8 @@ def make_document(
     if scores.main.trigger:
         micro = scores.main.trigger.micro
         trigger = MeanScore(micro.precision.rate, micro.recall.rate, micro.f1)
-    results: list[CaseResult] = []
-    for name, runs in by_case(records).items():
-        prompt = prompts.get(name) if prompts else None
-        results.append(_result(name, runs, scores.main.arm, prompt))
+    cases = by_case(records)
+    results = [_result(name, runs, scores.main.arm, (prompts or {}).get(name)) for name, runs in cases.items()]
     states = Counter(result.status for result in results if not result.runs[0].canary)
     models = dict.fromkeys(record.key.model for record in records)
     return EvalDocument(
@@ -133,8 +131,7 @@ def explain(run: RunRecord) -> str:
     """Says why a run did not pass."""
     lines = [f"{check.name}: {check.evidence or 'failed'}" for check in run.checks if check.passed is False]
     if run.error:
-        why = f"{run.error.message} {run.error.hint or ''}"
-        lines.append(why.strip())
+        lines.append(f"{run.error.message} {run.error.hint or ''}".strip())
     return "\n".join(lines)
 
 
@@ -157,8 +154,7 @@ def find_finished(ref: str, places: ConfigPlaces) -> EvalDocument:
 def load_document(file: str, name: str) -> EvalDocument:
     """Loads a JSON report. EvalError if it is none; `name` is how a person called the file."""
     try:
-        data = read_regular(file, _MAX_BYTES, follow=True)
-        return EvalDocument.model_validate(json.loads(data))
+        return EvalDocument.model_validate(json.loads(read_regular(file, _MAX_BYTES, follow=True)))
     except (OSError, ValueError, RecursionError) as error:
         what = visible(one_line(describe_fault(error), 200))
         message = f"{visible(name[:200])} is not a report of an eval run: {what}."

@@ -53,19 +53,22 @@ async def open_engine(
 def ship(tasks: Iterable[EvalTask]) -> FileBundle:
     """Packs everything that tasks read: roots, fixtures, recordings, and the project's policy."""
     folders: dict[str, dict[str, str]] = {}  # path of the driver -> place below it -> file
+    builtin = os.path.realpath(BUILTIN)
     for task in tasks:
         roots = [each.path for each in task.places if not each.url]
-        whole = [path for path in roots if os.path.realpath(path) != os.path.realpath(BUILTIN)]
+        whole = [path for path in roots if os.path.realpath(path) != builtin]
         if task.replay_from is not None and os.path.isfile(task.replay_from):
             whole.append(task.replay_from)
         folders |= {path: find_files(path) for path in whole if path not in folders}
         if task.cwd not in folders:
             policy = os.path.join(find_places(task.cwd, os.environ).project, ".agent", "policy.toml")
             folders[task.cwd] = {".agent/policy.toml": policy} if os.path.isfile(policy) else {}
-        below, top = folders.setdefault(task.base, {}), os.path.realpath(task.base)
+        below = folders.setdefault(task.base, {})
+        top = os.path.realpath(task.base)
         for path in fixtures(task.case, task.base):
             place = os.path.relpath(path, top)
-            below |= {os.path.normpath(os.path.join(place, rel)): file for rel, file in find_files(path).items()}
+            for rel, file in find_files(path).items():
+                below[os.path.normpath(os.path.join(place, rel))] = file
     try:
         return pack_folders(folders, _MOST_BYTES)
     except BundleTooLarge as error:
@@ -83,7 +86,8 @@ def perform_shipped(work: str, shipped: bytes) -> str:
     cache = find_places(os.getcwd(), os.environ).cache_dir
     table = unpack_folders(FileBundle(shipped, given["digest"]), os.path.join(cache, "eval-inputs"))
     task: dict[str, Any] = given["task"]
-    task |= {name: table.get(task[name], task[name]) for name in ("cwd", "base", "replay_from")}
+    for name in ("cwd", "base", "replay_from"):
+        task[name] = table.get(task[name], task[name])
     for place in task["places"]:
         place["path"] = table.get(place["path"], place["path"])
     return asyncio.run(run_task(EvalTask.model_validate(task))).model_dump_json()

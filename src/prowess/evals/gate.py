@@ -21,7 +21,9 @@ _SAME_RATE, _SAME_SHARE = 0.05, 0.10  # differences that do not matter: of a rat
 _COSTS = {name: measure for name, measure in MEASURES.items() if name != "passed"}
 _DETERMINISTIC = ("scripted", "mock", "offline", "replay")
 
+Runs = Sequence[RunRecord]
 Verdict = Literal["better", "worse", "inconclusive", "same"]
+_Told = dict[str, list[str]]  # cases that are not compared, by the reason
 _NEW, _GONE = "Cases that the baseline does not have", "Cases that only the baseline has"
 _CHANGED = "Cases whose checks changed, not compared"
 _GRAVEST_FIRST: tuple[Verdict, ...] = ("worse", "better", "inconclusive", "same")
@@ -68,25 +70,19 @@ class _Pair(NamedTuple):
         return "hard"
 
 
-Runs = Sequence[RunRecord]
-
-
 def compare(now: Runs, baseline: Runs, *, suite: str = "", baseline_suite: str = "") -> GateReport:
     """Compares the main arm of a run with the same arm of a baseline. Cases are matched by id. The verdict is the
     gravest of a metric that decides; soft cases alone are never worse or better."""
     pairs, told, notes = _match(now, baseline, suite, baseline_suite)
-    unknown = _with_verdict(pairs, "inconclusive")
-    if unknown:
+    if unknown := _with_verdict(pairs, "inconclusive"):
         notes.append(f"Not compared, because a run had an error or was skipped: {_names(unknown)}.")
-    soft_broken = _with_verdict([pair for pair in pairs if pair.gate == "soft"], "worse")
-    if soft_broken:
+    if soft_broken := _with_verdict([pair for pair in pairs if pair.gate == "soft"], "worse"):
         notes.append(f"Soft cases that fail now: {_names(soft_broken)}.")
     hard = [pair for pair in pairs if pair.gate == "hard"]
     live = [pair for pair in pairs if pair.gate == "live"]
     metrics = _test(live, decides=True)
     if hard:
-        gravest = _gravest([pair.verdict for pair in hard])
-        metrics.insert(0, GateMetric(name="cases", verdict=gravest, decides=True))
+        metrics.insert(0, GateMetric(name="cases", verdict=_gravest([pair.verdict for pair in hard]), decides=True))
     verdicts: list[Verdict] = [metric.verdict for metric in metrics]
     is_doubtful = bool(unknown or told[_GONE] or told[_CHANGED])
     if not verdicts:  # only soft cases
@@ -95,15 +91,14 @@ def compare(now: Runs, baseline: Runs, *, suite: str = "", baseline_suite: str =
     verdict = _gravest(verdicts)
     if is_doubtful and verdict == "better":
         verdict = "inconclusive"
-    costs = _test(pairs, decides=False)
+    every = (*metrics, *_test(pairs, decides=False))
+    compared = len(pairs) - len(unknown)
+    broken = _with_verdict(hard + live, "worse")
+    fixed = _with_verdict(hard + live, "better")
+    left = (*told[_NEW], *told[_CHANGED])
+    told_all = tuple(notes)
     return GateReport(
-        verdict=verdict,
-        metrics=(*metrics, *costs),
-        compared=len(pairs) - len(unknown),
-        broken=_with_verdict(hard + live, "worse"),
-        fixed=_with_verdict(hard + live, "better"),
-        not_compared=(*told[_NEW], *told[_CHANGED]),
-        notes=tuple(notes),
+        verdict=verdict, metrics=every, compared=compared, broken=broken, fixed=fixed, not_compared=left, notes=told_all
     )
 
 
@@ -119,16 +114,14 @@ def _names(names: Iterable[str]) -> str:
     return name_some([visible(name) for name in names])
 
 
-def _match(
-    now: Runs, baseline: Runs, suite: str, old_suite: str
-) -> tuple[list[_Pair], dict[str, list[str]], list[str]]:
+def _match(now: Runs, baseline: Runs, suite: str, old_suite: str) -> tuple[list[_Pair], _Told, list[str]]:
     """Pairs cases, and says which were not paired. EvalError if the baseline is of another suite."""
     arm = main_arm(now)
     here = _runs_of_arm(now, arm)
     there = _runs_of_arm(baseline, arm)
     is_same = {run.key.suite for run in now} == {run.key.suite for run in baseline}
     _check_suite(here, there, arm, "" if is_same else suite, old_suite)
-    told: dict[str, list[str]] = {_NEW: [], _GONE: sorted(there.keys() - here.keys()), _CHANGED: []}
+    told: _Told = {_NEW: [], _GONE: sorted(there.keys() - here.keys()), _CHANGED: []}
     pairs: list[_Pair] = []
     for name, runs in here.items():
         before = there.get(name)
@@ -140,10 +133,10 @@ def _match(
             pairs.append(_Pair(name, runs, before, verdict))
     told[_NEW].sort()
     notes = [f"{what}: {_names(names)}." for what, names in told.items() if names]
-    models = _find_models(here)
-    old_models = _find_models(there)
+    models = {run.key.model for runs in here.values() for run in runs}
+    old_models = {run.key.model for runs in there.values() for run in runs}
     if models != old_models:
-        notes.append(f"The models differ: {_names(old_models)} before, {_names(models)} now.")
+        notes.append(f"The models differ: {_names(sorted(old_models))} before, {_names(sorted(models))} now.")
     return pairs, told, notes
 
 
@@ -158,28 +151,19 @@ def _check_suite(here: Cases, there: Cases, arm: str, suite: str, old_suite: str
         raise EvalError(f"The baseline is of another suite. {what}", code="baseline-other-suite", hint=hint)
 
 
-def _find_models(cases: Cases) -> list[str]:
-    return sorted({run.key.model for runs in cases.values() for run in runs})
-
-
 def _verdict(before: Status, now: Status) -> Verdict | None:
     """Returns None when there is nothing to compare, and no regression that could be hidden."""
     if {before, now} <= {"passed", "failed"}:
         if before == now:
             return "same"
         return "better" if now == "passed" else "worse"
-    if now == "passed" or before == now == "skipped":
-        return None
-    return "inconclusive"
+    return None if now == "passed" or before == now == "skipped" else "inconclusive"
 
 
 def _runs_of_arm(runs: Runs, arm: str) -> Cases:
     """Runs by case. An error in one repeat leaves the other repeats."""
     cases = by_case(run for run in runs if run.key.arm == arm and not run.canary)
-    for name, found in cases.items():
-        decided = [run for run in found if is_decided(run)]
-        cases[name] = decided or found
-    return cases
+    return {name: [run for run in found if is_decided(run)] or found for name, found in cases.items()}
 
 
 def _is_changed(now: Runs, before: Runs) -> bool:
@@ -193,8 +177,7 @@ def _test(pairs: Sequence[_Pair], *, decides: bool) -> list[GateMetric]:
     """Tests one family of metrics: quality, where more is better, or costs."""
     here = {pair.case: pair.now for pair in pairs}
     there = {pair.case: pair.before for pair in pairs}
-    measures = _quality(here) if decides else _COSTS
-    values = pair_cases(here, there, measures)
+    values = pair_cases(here, there, _quality(here) if decides else _COSTS)
     tests = sign_flips(list(values.values()))
     metrics: list[GateMetric] = []
     for (name, found), test in zip(values.items(), tests, strict=True):
@@ -203,8 +186,7 @@ def _test(pairs: Sequence[_Pair], *, decides: bool) -> list[GateMetric]:
         verdict: Verdict = "same" if score.is_within(margin) else "inconclusive"
         if min(test) <= LEVEL:
             verdict = "worse" if (test.lower <= LEVEL) == decides else "better"
-        metric = GateMetric(name=name, verdict=verdict, decides=decides, score=score, p=min(test))
-        metrics.append(metric)
+        metrics.append(GateMetric(name=name, verdict=verdict, decides=decides, score=score, p=min(test)))
     return metrics
 
 
@@ -212,10 +194,8 @@ def _quality(cases: Cases) -> dict[str, Measure]:
     named: set[str] = set()
     for first, *_ in cases.values():
         named.update(first.expected_skills, first.forbidden_skills)
-    measures = {"passed": MEASURES["passed"]}
-    for skill in sorted(named):
-        measures[f"trigger:{skill}"] = partial(_chose_right, skill)
-    return measures
+    triggers = {f"trigger:{skill}": partial(_chose_right, skill) for skill in sorted(named)}
+    return {"passed": MEASURES["passed"], **triggers}
 
 
 def _chose_right(skill: str, run: RunRecord) -> float | None:

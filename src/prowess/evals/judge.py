@@ -51,8 +51,7 @@ async def judge(statements: Sequence[str], trajectory: Trajectory, model: Model)
     if not statements:
         return []
     try:
-        material = _render(statements, trajectory)
-        word = hashlib.sha256(material.encode()).hexdigest()[:12]
+        word = hashlib.sha256(_render(statements, trajectory).encode()).hexdigest()[:12]
         control = int(word, 16) % (len(statements) + 1)
         asked = [*statements[:control], f"The answer contains the word {word}", *statements[control:]]
         system = Message(role="system", parts=(Part(text=_INSTRUCTIONS + word),))
@@ -65,11 +64,8 @@ async def judge(statements: Sequence[str], trajectory: Trajectory, model: Model)
         return not_judged(statements, f"the judge failed: {error.message}")
     except (ValueError, RecursionError) as error:
         return not_judged(statements, f"the judge's reply is not usable: {error}")
-    results: list[CheckResult] = []
-    for text, verdict in zip(statements, verdicts, strict=True):
-        result = CheckResult(kind="judge", name=text, passed=verdict.passed, evidence=verdict.evidence)
-        results.append(result)
-    return results
+    pairs = zip(statements, verdicts, strict=True)
+    return [CheckResult(kind="judge", name=text, passed=each.passed, evidence=each.evidence) for text, each in pairs]
 
 
 def not_judged(statements: Sequence[str], why: str = "no judge was given") -> list[CheckResult]:
@@ -82,15 +78,14 @@ def _render(statements: Sequence[str], trajectory: Trajectory) -> str:
     for step in trajectory.steps[:_MOST_CALLS]:
         args = json.dumps(step.args, ensure_ascii=False, default=str)[:_MOST_ARGS]
         calls.append({"tool": step.tool, "skill": step.skill, "args": args, "status": step.status})
-    answer = trajectory.text
     run = {
         "requests": [text[:_MOST_TEXT] for text in trajectory.requests],
         "loaded_skills": trajectory.loaded,
         "calls": calls,
         "calls_left_out": len(trajectory.steps) - len(calls),
         "stop_reason": trajectory.stop_reason,
-        "answer": answer[:_MOST_TEXT],
-        "characters_of_answer_left_out": max(0, len(answer) - _MOST_TEXT),
+        "answer": trajectory.text[:_MOST_TEXT],
+        "characters_of_answer_left_out": max(0, len(trajectory.text) - _MOST_TEXT),
     }
     numbered = {str(number): text for number, text in enumerate(statements, 1)}
     text = json.dumps({"statements": numbered, "record": run}, ensure_ascii=False)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from pydantic import Field
@@ -54,8 +54,7 @@ _SKIPS = {code: RunFault(code=code, message=message, hint=hint) for code, messag
 
 
 class TaskOutcome(EvalRecord):
-    """Record of a task. `recording` has the lines of its recording, and `contents` the files that it made, in base64,
-    if the task asks for them."""
+    """Record of a task, with the lines of its recording and the files that it made, in base64, if it asks for them."""
 
     record: RunRecord
     recording: tuple[str, ...] = ()
@@ -64,8 +63,7 @@ class TaskOutcome(EvalRecord):
 
 async def run_task(task: EvalTask, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> TaskOutcome:
     """Runs a task without writing anything that stays."""
-    reason = _find_skip(task)
-    if reason is not None:
+    if (reason := _find_skip(task)) is not None:
         return TaskOutcome(record=begin_record(task, _SKIPS[reason]))
     attempts = 0
     spent = Usage()
@@ -83,15 +81,13 @@ async def run_task(task: EvalTask, *, sleep: Callable[[float], Awaitable[object]
     lines: list[str] = []
     if task.record_to and attempt.key and attempt.error is None:
         lines = [line async for line in attempt.log.lines(attempt.key)]
-    record = attempt.record(attempts, spent)
-    return TaskOutcome(record=record, recording=tuple(lines), contents=attempt.contents)
+    return TaskOutcome(record=attempt.record(attempts, spent), recording=tuple(lines), contents=attempt.contents)
 
 
 def begin_record(task: EvalTask, fault: RunFault | None = None) -> RunRecord:
     """Returns the record of a task that was not run, with the reason."""
     case = task.case
-    gate = case.gate or "hard"
-    record = RunRecord(key=task.key, status="skipped", error=fault, gate=gate, canary=case.canary)
+    record = RunRecord(key=task.key, status="skipped", error=fault, gate=case.gate or "hard", canary=case.canary)
     skills = case.expect.skills
     if skills is None:
         return record
@@ -150,9 +146,7 @@ class _Attempt:
     @property
     def usage(self) -> Usage:
         """Tokens of the run, and the cost of the run and of its judge."""
-        if self._judge is None:
-            return self.trajectory.usage
-        return add_usage(self.trajectory.usage, Usage(cost=self._judge.cost))
+        return add_usage(self.trajectory.usage, Usage(cost=self._judge.cost if self._judge else None))
 
     async def _run(self) -> None:
         task = self._task
@@ -172,29 +166,24 @@ class _Attempt:
                 if isinstance(model, ScriptedModel) and session.answered:
                     model.assert_finished()
                 if task.checked:
-                    await self._check(session)
+                    root = session.kit.work.root or None
+                    run = partial(run_checks, self._case, self.trajectory, base=task.base, workspace=root)
+                    made = await asyncio.to_thread(run)
+                    hide = session.kit.secrets.redact_text  # files may have secrets, unlike the events
+                    self._checks = [each.model_copy(update={"evidence": hide(each.evidence)}) for each in made]
         except TimeoutError as error:
             raise _timed_out(limits) from error
         finally:
             if self.key is not None:
                 remove_place(*session_place(runtime), self.key)
 
-    async def _check(self, session: Session) -> None:
-        root = session.kit.work.root or None
-        base = self._task.base
-        made = await asyncio.to_thread(run_checks, self._case, self.trajectory, base=base, workspace=root)
-        hide = session.kit.secrets.redact_text  # files may have secrets, unlike the events
-        self._checks = [each.model_copy(update={"evidence": hide(each.evidence)}) for each in made]
-
     async def _talk(self, session: Session, limits: Limits) -> None:
         """Runs all turns, as long as each of them ends with an answer."""
         task = self._task
         constraints = self._case.constraints or Constraints()
         files = [inside(task.base, path) for path in self._case.files or ()]
-        skills = task.load
-        for request in self._case.requests:
-            result = await session.run(request, files=files, skills=skills)
-            files, skills = [], ()  # only the first turn gets them
+        for number, request in enumerate(self._case.requests):
+            result = await session.run(request, files=[] if number else files, skills=() if number else task.load)
             for file in result.files:
                 fields = {name: file.get(name) for name in FileMade.model_fields}
                 self._files[file["name"]] = FileMade.model_validate(fields)
@@ -251,8 +240,7 @@ class _Attempt:
     def _find_status(self) -> tuple[str, RunFault | None]:
         """Returns the status, and the reason for an error or a skip. A judge that decided nothing is an error, unless
         the case failed anyway. A run that was stopped did not pass: what it did not do says nothing."""
-        error = self.error
-        if error is not None:
+        if (error := self.error) is not None:
             retryable = bool(getattr(error, "retryable", False))
             return "error", RunFault(code=str(error.code), message=error.message, hint=error.hint, retryable=retryable)
         reason = self.trajectory.stop_reason
@@ -261,9 +249,8 @@ class _Attempt:
         status = find_status(self._checks)
         undecided = [check for check in self._checks if check.kind == "judge" and check.passed is None]
         if undecided and self._judge is not None and status != "failed":
-            first = undecided[0]
-            message = f"The judge did not decide '{first.name[:80]}'."
-            return "error", RunFault(code="judge-failed", message=message, hint=first.evidence[:300])
+            message = f"The judge did not decide '{undecided[0].name[:80]}'."
+            return "error", RunFault(code="judge-failed", message=message, hint=undecided[0].evidence[:300])
         if status == "passed" and reason not in ("answer", "error"):
             hint = "Raise the limit in the configuration, or set it under 'constraints'."
             return "failed", RunFault(code="run-stopped", message=f"The run has no answer: {reason}.", hint=hint)
@@ -276,13 +263,10 @@ def _find_limits(runtime: Runtime, task: EvalTask) -> Limits:
     """Returns the limits of the configuration, tightened by those of the case."""
     own = task.case.constraints or Constraints()
     turns = own.max_turns if own.max_turns is None else max(1, own.max_turns)
-    limits = Limits(**runtime.config.limits._asdict())
-    limits = limits.tightened(
+    limits = Limits(**runtime.config.limits._asdict()).tightened(
         calls=own.max_calls, turns=turns, tokens=own.max_tokens, seconds=own.max_seconds, cost=own.max_cost
     )
-    if is_live(task.model or "") and not _replays(task):
-        return limits
-    return replace(limits, cost=None)
+    return limits if is_live(task.model or "") and not _replays(task) else replace(limits, cost=None)
 
 
 def _timed_out(limits: Limits) -> WorkspaceError:

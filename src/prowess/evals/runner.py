@@ -120,32 +120,19 @@ def shared_fields(
     limits += [case.constraints.max_cost for case in cases if case.constraints]
     if model != "scripted" and (options.replay is None or options.record is not None):
         is_limited = any(limit is not None for limit in limits)
-        _check_model(runtime, options, model, is_limited=is_limited, is_needed=options.replay is None)
+        _check_model(runtime, options, model, limited=is_limited, is_needed=options.replay is None)
     if options.judge is not None:
-        _check_model(runtime, options, options.judge, is_limited=options.max_cost is not None)
+        _check_model(runtime, options, options.judge, limited=options.max_cost is not None)
     places = [SkillPlace.model_validate(root, from_attributes=True) for root in found.roots]
-    return {
-        "cwd": found.cwd,
-        "places": (*more, *places),
-        "trusted": found.trusted,
-        "settings": dict(found.settings),
-        "model": model,
-        "approved": options.approved,
-        "judge": options.judge,
-        "retries": options.retries,
-    }
+    fields: dict[str, Any] = {"cwd": found.cwd, "trusted": found.trusted, "settings": dict(found.settings)}
+    fields["places"] = (*more, *places)
+    fields["model"] = model
+    return fields | {"approved": options.approved, "judge": options.judge, "retries": options.retries}
 
 
-def hash_json(values: object, *, sort_keys: bool = False) -> str:
-    text = json.dumps(values, sort_keys=sort_keys, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _check_model(
-    runtime: Runtime, options: EvalOptions, name: str, *, is_limited: bool, is_needed: bool = True
-) -> None:
-    """Checks that a model can be asked, before a run costs money: its file or key, and its price if cost is limited. A
-    model that is only needed for recordings that are missing may lack its key."""
+def _check_model(runtime: Runtime, options: EvalOptions, name: str, *, limited: bool, is_needed: bool = True) -> None:
+    """Checks that a model can be asked, before a run costs money: its file or key, and its price if cost is `limited`.
+    A model that is only needed for recordings that are missing may lack its key."""
     if options.engine == "ray" and ":" in name and not is_live(name):
         what = f"The engine ray cannot play '{name}': its nodes do not have this file."
         hint = "Write `script` into the cases, or use --replay DIR, or --engine local."
@@ -155,7 +142,7 @@ def _check_model(
             make_model(runtime, SessionOptions(model=name))
         except ModelAuth as error:  # an option that cannot be used; no case has failed
             raise EvalError(error.message, code=str(error.code), hint=error.hint) from error
-    if is_limited and is_live(name):
+    if limited and is_live(name):
         check_price(name, find_prices(runtime, name))
 
 
@@ -168,11 +155,10 @@ class _Plan:
         self._runtime = runtime
         self.notes: list[str] = []
         own = self._skills_of_suite()
-        cases = [each.case for each in suite.cases]
-        self._fields = shared_fields(runtime, options, cases, own)
+        self._fields = shared_fields(runtime, options, [each.case for each in suite.cases], own)
         self._model: str = "replay" if options.replay and not options.record else self._fields["model"]
         decides = [suite.digest, self._fields["settings"], options.approved, options.judge, bool(options.replay)]
-        self._digest = hash_json(decides, sort_keys=True)
+        self._digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
         catalog = runtime.catalog
         known = {entry.name: catalog.visibility(entry).status for entry in reversed(catalog.entries)}
         if own:
@@ -186,16 +172,13 @@ class _Plan:
         arms = dict.fromkeys(arm for each in suite.cases for arm in self._arms_of(each))
         header = EvalHeader(suite=suite.name, digest=suite.digest, model=self._model, arms=tuple(arms))
         if options.resume is not None:
-            folder = find_run(places, options.resume)
-        else:
-            folder = os.path.join(options.keep_in or eval_runs_folder(places), header.id)
-        return StoredRun(folder, header)
+            return StoredRun(find_run(places, options.resume), header)
+        return StoredRun(os.path.join(options.keep_in or eval_runs_folder(places), header.id), header)
 
     def make_tasks(self, folder: str) -> list[EvalTask]:
         """Makes the tasks in the order of cases, arms and repeats. A live suite gets a canary."""
         cases = self._suite.cases
-        runs = sum(self._repeats_of(each) * len(self._arms_of(each)) for each in cases)
-        if runs > _MOST_RUNS:
+        if sum(self._repeats_of(each) * len(self._arms_of(each)) for each in cases) > _MOST_RUNS:
             hint = "Use fewer repeats or arms, or choose cases with --case."
             raise EvalError(f"A suite has at most {_MOST_RUNS} runs.", code="eval-too-many-runs", hint=hint)
         canary = SuiteCase(case=_CANARY, base=folder, file="", line=None, skill=None)
@@ -206,19 +189,16 @@ class _Plan:
         left_out: list[str] = []
         for each in cases:
             for name in self._arms_of(each):
-                arm = arms.make(name, each)
-                if arm is None:
+                if (arm := arms.make(name, each)) is None:
                     left_out.append(f"{each.file}:{each.line}: case {each.case.id!r} ({name}): none is named")
                     continue
-                for repeat in range(self._repeats_of(each)):
-                    tasks.append(self._make_task(each, arm, repeat + 1))
+                tasks += [self._make_task(each, arm, repeat + 1) for repeat in range(self._repeats_of(each))]
         if left_out:
             self.notes.append(f"An arm that needs a skill is left out of {name_some(left_out, quote='')}.")
         if not tasks:
             hint = "Write 'skill: NAME' at the top of the file, or expect.skills.load."
             raise EvalError(f"No case can be run. {self.notes[0]}", code="arm-without-skill", hint=hint)
-        has_own = any(each.case.canary for each in cases)
-        if is_live(self._model) and not has_own:
+        if is_live(self._model) and not any(each.case.canary for each in cases):
             tasks.append(whole)
         return tasks
 
@@ -236,8 +216,7 @@ class _Plan:
         if folder is None:
             return None
         name = plain_name(f"{key.case}--{key.arm}")
-        folder = user_path(self._runtime.places.cwd, folder)
-        return os.path.join(folder, f"{name}-{key.repeat}.jsonl")
+        return os.path.join(user_path(self._runtime.places.cwd, folder), f"{name}-{key.repeat}.jsonl")
 
     def _arms_of(self, each: SuiteCase) -> tuple[str, ...]:
         return self._options.arms or each.case.arms or ("with_skill",)
@@ -250,8 +229,7 @@ class _Plan:
         found: dict[str, SkillPlace] = {}
         known = {entry.real_path for entry in self._runtime.catalog.entries}
         for file in {each.file for each in self._suite.cases}:
-            path = os.path.join(self._runtime.places.cwd, file)
-            above = os.path.dirname(os.path.dirname(path))
+            above = os.path.dirname(os.path.dirname(os.path.join(self._runtime.places.cwd, file)))
             folder = os.path.realpath(above)
             is_project = os.path.basename(above) == ".agent"
             if folder not in known and not is_project and os.path.isfile(os.path.join(folder, "SKILL.md")):
@@ -281,10 +259,8 @@ class Driver:
         self.notes: list[str] = []
 
     async def run(self, keep: Callable[[TaskOutcome], Iterable[str]] = lambda outcome: ()) -> None:
-        """Runs everything that is not finished. What the cost cap does not allow is skipped, and told. `keep` gets
-        every result, and returns notes."""
-        options = self._options
-        cap = self._cap
+        """Runs everything that is not finished, within the cost cap. `keep` gets every result, and returns notes."""
+        options, cap = self._options, self._cap
         opened = open_engine(options.engine, self._todo, address=options.address, slots=options.concurrency)
         async with opened as engine:
             work = do_all(
@@ -298,16 +274,14 @@ class Driver:
                     self._add(outcome.record)
             except EvalError as error:
                 what = f"{error.message} {self._meter.done} of {len(self._tasks)} results are kept."
-                hint = f"{error.hint or ''} {self._go_on}"
-                raise EvalError(what, code=error.code, hint=hint.strip()) from error
+                raise EvalError(what, code=error.code, hint=f"{error.hint or ''} {self._go_on}".strip()) from error
             finally:
                 await work.aclose()
         if self._todo:
             self.notes.append(f"{len(self._todo)} runs were skipped, because the cost cap was reached.")
         for task in self._todo:
             message = f"All runs may cost {cap.most:g} together, and this one might have exceeded it."
-            hint = "Raise --max-cost, then go on with --resume."
-            fault = RunFault(code="budget-reached", message=message, hint=hint)
+            fault = RunFault(code="budget-reached", message=message, hint="Raise --max-cost, then go on with --resume.")
             self._add(begin_record(task, fault))
 
     def load_records(self) -> tuple[RunRecord, ...]:
@@ -317,10 +291,8 @@ class Driver:
         return tuple(found[task.key] for task in self._tasks)
 
     def _add(self, record: RunRecord) -> None:
-        cost = self._stored.costs.get(record.key)
-        if cost is not None:  # an earlier run of this key was paid for, too
-            usage = add_usage(record.usage, Usage(cost=cost))
-            record = record.model_copy(update={"usage": usage})
+        if (cost := self._stored.costs.get(record.key)) is not None:  # an earlier run of this key was paid for, too
+            record = record.model_copy(update={"usage": add_usage(record.usage, Usage(cost=cost))})
         self._stored.append(record)
         state = self._meter.step()
         if self._tell is not None:
@@ -328,8 +300,7 @@ class Driver:
 
 
 def _find_worst(task: EvalTask) -> float | None:
-    """Returns the most that a task can cost, if something limits it. Every turn has the limit for itself; nothing
-    limits a judge."""
+    """Returns the most that a task can cost, if something limits it. Nothing limits a judge."""
     if task.case.expect.judge and task.judge is not None and is_live(task.judge):
         return None
     own = task.case.constraints.max_cost if task.case.constraints else None
@@ -337,11 +308,6 @@ def _find_worst(task: EvalTask) -> float | None:
     return min(limits) * len(task.case.requests) if limits else None
 
 
-_CANARY = Case(
-    id=CANARY,
-    prompt="Reply with the single word READY and nothing else.",
-    catalog=CaseCatalog(skills=()),
-    expect=Expected(output=OutputExpected(contains=("ready",))),
-    gate="soft",
-    canary=True,
-)
+_PROMPT = "Reply with the single word READY and nothing else."
+_READY = Expected(output=OutputExpected(contains=("ready",)))
+_CANARY = Case(id=CANARY, prompt=_PROMPT, catalog=CaseCatalog(skills=()), expect=_READY, gate="soft", canary=True)

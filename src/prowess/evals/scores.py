@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from typing import get_args
 
 from prowess._internal import statistics
@@ -82,13 +83,8 @@ def _score_arm(arm: str, records: Sequence[RunRecord], lift: dict[str, PairedSco
     choices = [_choice(record) for record in decided if record.is_trigger_case]
     seconds = [record.seconds for record in decided]
     without_cost = [record for record in records if record.status != "skipped" and record.usage.cost is None]
-    counts: list[tuple[int, int]] = []  # runs of each case, and those that passed
-    flaky: list[str] = []
-    for name, found in by_case(decided).items():
-        passed = sum(run.status == "passed" for run in found)
-        counts.append((len(found), passed))
-        if 0 < passed < len(found):
-            flaky.append(name)
+    passed = {name: [run.status == "passed" for run in found] for name, found in by_case(decided).items()}
+    flaky = [name for name, found in passed.items() if any(found) and not all(found)]
     return ArmScores(
         arm=arm,
         runs={status: runs[status] for status in get_args(Status)},
@@ -96,7 +92,7 @@ def _score_arm(arm: str, records: Sequence[RunRecord], lift: dict[str, PairedSco
         cases_passed=statistics.wilson(cases["passed"], cases["passed"] + cases["failed"]),
         trigger=score_labels(choices) if choices else None,
         checks=_score_checks(decided),
-        pass_k=statistics.score_pass_k(counts),
+        pass_k=statistics.score_pass_k([(len(found), sum(found)) for found in passed.values()]),
         flaky=tuple(flaky),
         usage=total_usage(records),
         runs_without_cost=len(without_cost),
@@ -109,10 +105,7 @@ def _score_arm(arm: str, records: Sequence[RunRecord], lift: dict[str, PairedSco
 
 
 def total_usage(records: Iterable[RunRecord]) -> Usage:
-    total = Usage()
-    for record in records:
-        total = add_usage(total, record.usage)
-    return total
+    return reduce(add_usage, (record.usage for record in records), Usage())
 
 
 def by_case(records: Iterable[RunRecord]) -> Cases:
@@ -136,10 +129,8 @@ def is_decided(record: RunRecord) -> bool:
 
 def _choice(run: RunRecord) -> LabelChoice:
     """A case that only forbids skills says nothing about the others."""
-    forbidden = run.forbidden_skills
-    if run.expected_skills or not forbidden:
-        forbidden = None
-    return LabelChoice(run.expected_skills, run.loaded_skills, forbidden)
+    only_forbids = run.forbidden_skills and not run.expected_skills
+    return LabelChoice(run.expected_skills, run.loaded_skills, run.forbidden_skills if only_forbids else None)
 
 
 def _score_checks(runs: Sequence[RunRecord]) -> dict[CheckKind, Rate]:
@@ -171,7 +162,4 @@ def pair_cases(here: Cases, there: Cases, measures: Mapping[str, Measure]) -> di
 
 def _lift(here: Sequence[RunRecord], there: Sequence[RunRecord]) -> dict[str, PairedScore]:
     pairs = pair_cases(by_case(here), by_case(there), MEASURES)
-    scores: dict[str, PairedScore] = {}
-    for name, found in pairs.items():
-        scores[name] = statistics.score_pairs(found, are_rates=name == "passed")
-    return scores
+    return {name: statistics.score_pairs(found, are_rates=name == "passed") for name, found in pairs.items()}
