@@ -1,12 +1,11 @@
-"""Arms of a case: with the skill, without it, and with an older version of it, from git or from a pack.
-Without the skill, only what does not name it is checked: its trigger is not measured there."""
+"""Arms of a case: with the skill, without it, and with an older version of it, from git or from a pack."""
 
 from __future__ import annotations
 
 import difflib
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from prowess.core.findings import visible
 from prowess.errors import EvalError
@@ -19,8 +18,7 @@ from prowess.runtime.services.old_skill import export_old_skill
 ARMS = ("with_skill", "without_skill", "old_skill=REF")
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
+class Arm(NamedTuple):
     """Way to run a case: skills that are off, and places that come before all others."""
 
     name: str
@@ -50,10 +48,7 @@ class Arms:
             raise EvalError(message, code="arm-unknown", hint=hint)
         if name == "with_skill":
             return Arm(name)
-        expected = each.case.expect.skills
-        skills = expected.load if expected else ()
-        if each.skill:
-            skills = (each.skill,)
+        skills = skills_under_test(each)
         if not skills:
             return None
         if not ref:
@@ -71,6 +66,13 @@ class Arms:
             is_pack = export_old_skill(entry, ref, into, self._runtime, accepts_packs=accepts_packs)
             self._exported[ref, skill] = SkillPlace(source="explicit", path=into, trusted=is_pack or entry.trusted)
         return self._exported[ref, skill]
+
+
+def skills_under_test(each: SuiteCase) -> tuple[str, ...]:
+    """Returns the skills that an arm changes: that of the file, or those that the case expects."""
+    if each.skill:
+        return (each.skill,)
+    return each.case.expect.skills.load if each.case.expect.skills else ()
 
 
 def case_in_arm(case: Case, arm: Arm) -> Case:

@@ -1,6 +1,5 @@
 """Checks of a case: its form before it runs, and its trajectory after that. A call that failed counts for `never`,
-forbidden tools and limits, but not for `before`, `requires` and `count`. If nothing happened, `before` is true and
-`requires` is false. Patterns and schemas come from outside: one that takes too long is a failed check."""
+forbidden tools and limits, but not for `before`, `requires` and `count`. A pattern that takes too long fails."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ from prowess._internal.text import one_line
 from prowess.core.findings import visible
 from prowess.core.values import Usage
 from prowess.errors import EvalError
-from prowess.evals.gate import GateReport, compare
-from prowess.evals.results import CheckResult, RunRecord, Status
+from prowess.evals.gate import GateReport, check_suite, compare
+from prowess.evals.results import CheckResult, RunKey, RunRecord, Status
 from prowess.evals.runner import EvalRun
-from prowess.evals.scores import MEASURES, Scores, by_case, case_mean, case_status, score, total_usage
+from prowess.evals.scores import MEASURES, Scores, by_case, case_mean, case_status, find_keys, score, total_usage
 from prowess.evals.store import find_run, read_run
 from prowess.evals.suite import Suite
 from prowess.runtime.config import ConfigPlaces
@@ -74,6 +74,10 @@ class EvalDocument(BaseModel):
         """Returns this document with the verdict of the gate."""
         gate = compare(self.records, baseline.records, suite=self.suite, baseline_suite=baseline.suite)
         return self.model_copy(update={"gate": gate})
+
+    def check_suite(self, suite: str, keys: Sequence[RunKey]) -> None:
+        """Refuses to be the baseline of another suite. `keys` are those of the runs that are planned."""
+        check_suite(keys, find_keys(self.records), suite, self.suite)
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True)

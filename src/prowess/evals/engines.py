@@ -1,6 +1,5 @@
-"""Engines run tasks: `local` in this process, `ray` on a cluster. Only the driver writes: a result does not depend on
-the engine. Paths of the driver mean nothing on a node of a cluster, so the files of all tasks travel once, with a table
-of their paths, and every task is rewritten by it."""
+"""Engines run tasks: `local` in this process, `ray` on a cluster. Paths of the driver mean nothing on a node of a
+cluster, so the files of all tasks travel once, with a table of their paths, and every task is rewritten by it."""
 
 from __future__ import annotations
 

@@ -13,8 +13,18 @@ from prowess._internal.statistics import PairedScore, score_pairs, sign_flips
 from prowess._internal.text import name_some
 from prowess.core.findings import visible
 from prowess.errors import EvalError
-from prowess.evals.results import EvalRecord, RunRecord, Status
-from prowess.evals.scores import MEASURES, Cases, Measure, by_case, case_status, is_decided, main_arm, pair_cases
+from prowess.evals.results import EvalRecord, RunKey, RunRecord, Status
+from prowess.evals.scores import (
+    MEASURES,
+    Cases,
+    Measure,
+    by_case,
+    case_status,
+    find_keys,
+    is_decided,
+    main_arm,
+    pair_cases,
+)
 
 LEVEL = 0.05
 _SAME_RATE, _SAME_SHARE = 0.05, 0.10  # differences that do not matter: of a rate, and of the mean of a cost
@@ -116,11 +126,12 @@ def _names(names: Iterable[str]) -> str:
 
 def _match(now: Runs, baseline: Runs, suite: str, old_suite: str) -> tuple[list[_Pair], _Told, list[str]]:
     """Pairs cases, and says which were not paired. EvalError if the baseline is of another suite."""
-    arm = main_arm(now)
+    keys = find_keys(now)
+    old_keys = find_keys(baseline)
+    is_same = check_suite(keys, old_keys, suite, old_suite)
+    arm = main_arm(keys)
     here = _runs_of_arm(now, arm)
     there = _runs_of_arm(baseline, arm)
-    is_same = {run.key.suite for run in now} == {run.key.suite for run in baseline}
-    _check_suite(here, there, arm, "" if is_same else suite, old_suite)
     told: _Told = {_NEW: [], _GONE: sorted(there.keys() - here.keys()), _CHANGED: []}
     pairs: list[_Pair] = []
     for name, runs in here.items():
@@ -140,15 +151,20 @@ def _match(now: Runs, baseline: Runs, suite: str, old_suite: str) -> tuple[list[
     return pairs, told, notes
 
 
-def _check_suite(here: Cases, there: Cases, arm: str, suite: str, old_suite: str) -> None:
+def check_suite(keys: Sequence[RunKey], old_keys: Sequence[RunKey], suite: str, old_suite: str) -> bool:
+    """Refuses a baseline of another suite. Returns True if nothing has changed that decides about a result."""
     what = ""
-    if here.keys().isdisjoint(there):
+    arm = main_arm(keys)
+    old_cases = {key.case for key in old_keys if key.arm == arm}
+    if old_cases.isdisjoint(key.case for key in keys if key.arm == arm):
         what = f"It has no case of this suite in arm {visible(arm)!r}."
-    if suite and old_suite and suite != old_suite:
+    is_same = {key.suite for key in keys} == {key.suite for key in old_keys}
+    if suite and old_suite and suite != old_suite and not is_same:
         what = f"It is of {visible(old_suite)!r}, not of {visible(suite)!r}."
     if what:
         hint = "Give a baseline that was made from the same cases."
         raise EvalError(f"The baseline is of another suite. {what}", code="baseline-other-suite", hint=hint)
+    return is_same
 
 
 def _verdict(before: Status, now: Status) -> Verdict | None:

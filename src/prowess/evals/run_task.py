@@ -1,6 +1,5 @@
-"""Runs one case once: the real runtime, a new session and a new workspace, every turn, then the checks. A task is JSON
-and so is its record: a task gives the same record in this process and on another machine. Only faults of the
-infrastructure are tried again; what a model does is never repeated."""
+"""Runs one case once: the real runtime, a new session and a new workspace, every turn, then the checks. Only faults of
+the infrastructure are tried again; what a model does is never repeated."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from prowess._internal.portable_names import plain_name
 from prowess._internal.text import name_some
 from prowess.core.values import Usage, add_usage
 from prowess.errors import EvalError, ModelAuth
-from prowess.evals.arms import Arm, Arms, case_in_arm
+from prowess.evals.arms import Arm, Arms, case_in_arm, skills_under_test
 from prowess.evals.case import Case, CaseCatalog, Expected, OutputExpected
 from prowess.evals.engines import EngineName, open_engine
 from prowess.evals.results import EvalTask, RunFault, RunKey, RunRecord, SkillPlace
@@ -74,6 +74,7 @@ class EvalProgress(NamedTuple):
 
 
 Tell = Callable[[EvalProgress], None] | None
+Check = Callable[[Sequence[RunKey]], None] | None
 
 
 class EvalRun(NamedTuple):
@@ -86,10 +87,12 @@ class EvalRun(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-async def run_suite(suite: Suite, options: EvalOptions, *, on_progress: Tell = None) -> EvalRun:
-    """Runs every case in every arm, as often as it should be repeated."""
+async def run_suite(suite: Suite, options: EvalOptions, *, on_progress: Tell = None, check: Check = None) -> EvalRun:
+    """Runs every case in every arm, as often as it should be repeated. `check` sees the keys first, and may refuse."""
     with open_driver(options) as runtime:
         plan = _Plan(suite, options, runtime)
+        if check is not None:
+            check(plan.find_keys())
         with plan.open_store() as stored:
             driver = Driver(stored, plan.make_tasks(stored.folder), options, on_progress)
             await driver.run()
@@ -204,13 +207,25 @@ class _Plan:
 
     def _make_task(self, each: SuiteCase, arm: Arm, repeat: int) -> EvalTask:
         case = case_in_arm(each.case, arm)
-        key = RunKey(suite=self._digest, case=case.id, arm=arm.name, repeat=repeat, model=self._model, skills="")
+        key = self._key_of(case, arm.name, repeat)
         fields = self._fields | {"places": arm.places + self._fields["places"], "off": arm.off}
         fields["record_to"] = self._recording(self._options.record, key)
         fields["replay_from"] = self._recording(self._options.replay, key)
         task = EvalTask(key=key, case=case, base=each.base, **fields)
         key = key.model_copy(update={"skills": skills_digest(task)})
         return task.model_copy(update={"key": key})
+
+    def find_keys(self) -> list[RunKey]:
+        """Returns the keys of the first runs of all cases but canaries, without the digests of skills."""
+        keys: list[RunKey] = []
+        for each in self._suite.cases:
+            for arm in () if each.case.canary else self._arms_of(each):
+                if arm == "with_skill" or skills_under_test(each):
+                    keys.append(self._key_of(each.case, arm))
+        return keys
+
+    def _key_of(self, case: Case, arm: str, repeat: int = 1) -> RunKey:
+        return RunKey(suite=self._digest, case=case.id, arm=arm, repeat=repeat, model=self._model, skills="")
 
     def _recording(self, folder: str | None, key: RunKey) -> str | None:
         if folder is None:

@@ -12,7 +12,7 @@ from prowess._internal import statistics
 from prowess._internal.label_scores import LabelChoice, LabelScores, score_labels
 from prowess._internal.statistics import PairedScore, Pairs, PassScore, Rate
 from prowess.core.values import Usage, add_usage
-from prowess.evals.results import CheckKind, EvalRecord, RunRecord, Status
+from prowess.evals.results import CheckKind, EvalRecord, RunKey, RunRecord, Status
 
 Measure = Callable[[RunRecord], float | None]
 Cases = dict[str, list[RunRecord]]
@@ -57,7 +57,7 @@ class Scores(EvalRecord):
 
 def score(records: Sequence[RunRecord]) -> Scores:
     """Scores records. The main arm is `with_skill`, or the first that there is."""
-    arms: dict[str, list[RunRecord]] = {main_arm(records): []}
+    arms: dict[str, list[RunRecord]] = {main_arm(find_keys(records)): []}
     for record in records:
         if not record.canary:
             arms.setdefault(record.key.arm, []).append(record)
@@ -68,9 +68,14 @@ def score(records: Sequence[RunRecord]) -> Scores:
     return Scores(main=_score_arm(main, here, {}), others=compared, canary=canary)
 
 
-def main_arm(records: Sequence[RunRecord]) -> str:
+def find_keys(records: Iterable[RunRecord]) -> list[RunKey]:
+    """Returns the keys of all runs but canaries."""
+    return [record.key for record in records if not record.canary]
+
+
+def main_arm(keys: Iterable[RunKey]) -> str:
     """Returns `with_skill`, or the first arm if no run is of that one."""
-    arms = [record.key.arm for record in records if not record.canary]
+    arms = [key.arm for key in keys]
     if not arms or "with_skill" in arms:
         return "with_skill"
     return arms[0]

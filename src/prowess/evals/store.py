@@ -40,8 +40,7 @@ class EvalHeader(EvalRecord):
 
 
 class StoredRun:
-    """Eval run on disk, open for appending: a new one, or one of the same suite that goes on with its own header.
-    `finished` are the runs that are not repeated; `costs` is the money of all."""
+    """Eval run on disk, open for appending: a new one, or one of the same suite that goes on with its own header."""
 
     def __init__(self, folder: str, header: EvalHeader) -> None:
         path = os.path.join(folder, FILE)
@@ -66,6 +65,7 @@ class StoredRun:
             what = f"{folder} is of another suite or of other requests, or they have changed since."
             hint = "Begin anew: without --resume, or with another output."
             raise EvalError(what, code="eval-run-other-suite", hint=hint)
+        # The costs of all runs, and the keys of those that are not repeated.
         self.costs = {record.key: record.usage.cost for record in records if record.usage.cost is not None}
         decided = [record for record in records if record.status in ("passed", "failed")]
         kept = [record.key for record in decided if not record.replayed]  # recordings may have changed

@@ -134,8 +134,7 @@ def _hash_files(path: str) -> str:
 
 
 def check_skill_names(suite: Suite, known: Mapping[str, str]) -> None:
-    """Checks that every skill that a case names is there, and that a model can load those that it should. `known` has
-    the status of each skill."""
+    """Checks that every skill that a case names is `known`, and that a model can load those that it should."""
     for each in suite.cases:
         skills = each.case.expect.skills or SkillsExpected()
         catalog = each.case.catalog or CaseCatalog()

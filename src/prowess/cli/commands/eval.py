@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -84,8 +85,9 @@ def _eval(call: Call, paths: tuple[str, ...], **given: Any) -> int:
         suite = _choose(read_suite(places, cwd=call.cwd), given["cases"])
         options = _options(call, suite, given)
         baseline = find_finished(given["baseline"], runtime.places) if given["baseline"] else None
+    check = partial(baseline.check_suite, suite.name) if baseline else None
     with EvalBar(call.screen) as bar:
-        run = asyncio.run(run_suite(suite, options, on_progress=bar))
+        run = asyncio.run(run_suite(suite, options, on_progress=bar, check=check))
     found = finished(suite, run)
     found = found.against(baseline) if baseline else found
     for kind, file in reports:
