@@ -83,5 +83,4 @@ def case_in_arm(case: Case, arm: Arm) -> Case:
     if case.expect.skills and case.expect.skills.not_load:
         wanted = SkillsExpected(not_load=tuple(name for name in case.expect.skills.not_load if name not in arm.off))
     steps = tuple(rule for rule in case.expect.steps if rule.find_skills().isdisjoint(arm.off))
-    expect = case.expect.model_copy(update={"skills": wanted, "steps": steps})
-    return case.model_copy(update={"expect": expect})
+    return case.model_copy(update={"expect": case.expect.model_copy(update={"skills": wanted, "steps": steps})})

@@ -61,12 +61,10 @@ class StepRule(EvalShape):
 
     def find_skills(self) -> set[str]:
         """Returns the names of skills in the patterns, without those with a `*`."""
-        names: list[str] = []
-        for text in (*(self.before or ()), self.requires, self.after, *(self.never or ()), self.count):
-            if text:
-                pattern = parse_call_pattern(text)
-                names.append(pattern.skill)
-                names += [test.value for test in pattern.arguments if test.name == "skill"]
+        texts = (*(self.before or ()), self.requires, self.after, *(self.never or ()), self.count)
+        patterns = [parse_call_pattern(text) for text in texts if text]
+        names = [each.skill for each in patterns]
+        names += [test.value for each in patterns for test in each.arguments if test.name == "skill"]
         return {name.rpartition(":")[2] for name in names if "*" not in name}
 
     @model_validator(mode="after")

@@ -127,9 +127,7 @@ class _CaseReader(NamedTuple):
         return CasesRead(file.name, cases, [*map(visible, notes)])
 
     def _is_foreign(self, entry: Mapping[str, Any]) -> bool:
-        if "expect" in entry:
-            return False
-        return self.key == "evals" or not foreign_cases.KEYS.isdisjoint(entry)
+        return "expect" not in entry and (self.key == "evals" or not foreign_cases.KEYS.isdisjoint(entry))
 
     def _convert(self, skill: str | None) -> Iterator[Mapping[str, Any]]:
         """Yields native cases. Those of other systems get words of their prompt as an id, if they have none."""
@@ -157,8 +155,7 @@ class _CaseReader(NamedTuple):
 
     def _refuse(self, place: Sequence[str | int], what: str, hint: str, code: str = "eval-case-invalid") -> NoReturn:
         text = visible(one_line(what, 400)).rstrip(".")
-        if not text.endswith("?"):
-            text += "."
+        text += "" if text.endswith("?") else "."
         raise EvalError(f"{self.shown}:{self._line_of(place)}: {text}", code=code, hint=visible(hint))
 
     def _find_unknown_keys(self, file: CaseFile) -> Iterator[str]:
@@ -175,16 +172,13 @@ class _CaseReader(NamedTuple):
     def _refuse_invalid(self, error: ValidationError) -> NoReturn:
         """Refuses the first fault. The hint is about a misspelt key of the case, if it has one."""
         place, what = first_fault(error)
-        if place[0] != "cases":
-            self._refuse(place, ": ".join(filter(None, (join_place(place), what))), _HINT)
-        fields = self.entries[int(place[1])]
+        in_case = place[0] == "cases"
+        fields = self.entries[int(place[1])] if in_case else {}
         case = f"case {fields['id']!r}" if "id" in fields else ""
-        whole = ": ".join(filter(None, (case, join_place(place[2:]), what)))
-        for key in fields:
-            near = _near(key, Case)
-            if near:
-                self._refuse(place, whole, f"There is an unknown key {key!r}{near}.")
-        self._refuse(place, whole, _HINT)
+        label = join_place(place[2:] if in_case else place)
+        whole = ": ".join(filter(None, (case, label, what)))
+        misspelt = [f"There is an unknown key {key!r}{near}." for key in fields if (near := _near(key, Case))]
+        self._refuse(place, whole, misspelt[0] if misspelt else _HINT)
 
     def _check(self, case: Case, base: str, place: Place) -> None:
         for number, reply in enumerate(case.script if isinstance(case.script, tuple) else ()):

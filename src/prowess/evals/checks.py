@@ -38,6 +38,7 @@ class CheckAnswer(NamedTuple):
     vacuous: bool = False
 
 
+Calls = Sequence[CallStep]
 NamedCheck = tuple[str, Callable[[], CheckAnswer]]  # the check in words, and the function that makes it
 
 
@@ -143,7 +144,7 @@ def _skill_checks(wanted: SkillsExpected, loaded: Sequence[str]) -> Iterator[Nam
         yield "loads no skill", partial(answer, not loaded)
 
 
-def _step_checks(rule: StepRule, steps: Sequence[CallStep]) -> Iterator[NamedCheck]:
+def _step_checks(rule: StepRule, steps: Calls) -> Iterator[NamedCheck]:
     done = [step for step in steps if step.ok]
     for text in rule.never or ():
         yield f"never {text}", partial(_never, text, steps)
@@ -158,23 +159,23 @@ def _step_checks(rule: StepRule, steps: Sequence[CallStep]) -> Iterator[NamedChe
         yield f"count {rule.count}: {', '.join(limits)}", partial(_count, rule, rule.count, done, steps)
 
 
-def _find(text: str, steps: Sequence[CallStep]) -> list[CallStep]:
+def _find(text: str, steps: Calls) -> list[CallStep]:
     pattern = parse_call_pattern(text)
     return [step for step in steps if pattern.fits(step, search)]
 
 
-def _never(text: str, steps: Sequence[CallStep]) -> CheckAnswer:
+def _never(text: str, steps: Calls) -> CheckAnswer:
     found = _find(text, steps)
     return CheckAnswer(not found, _tell(found))
 
 
-def _before(patterns: Sequence[str], done: Sequence[CallStep]) -> CheckAnswer:
+def _before(patterns: Sequence[str], done: Calls) -> CheckAnswer:
     firsts = [step for text in patterns for step in _find(text, done)[:1]]
     indexes = [step.index for step in firsts]
     return CheckAnswer(indexes == sorted(set(indexes)), _tell(firsts), vacuous=len(firsts) < 2)
 
 
-def _requires(rule: StepRule, text: str, done: Sequence[CallStep], steps: Sequence[CallStep]) -> CheckAnswer:
+def _requires(rule: StepRule, text: str, done: Calls, steps: Calls) -> CheckAnswer:
     found = _find(text, done)
     shown = found or _find(text, steps)  # a call that failed tells why
     if rule.after is None:
@@ -187,14 +188,14 @@ def _requires(rule: StepRule, text: str, done: Sequence[CallStep], steps: Sequen
     return CheckAnswer(False, evidence)
 
 
-def _count(rule: StepRule, text: str, done: Sequence[CallStep], steps: Sequence[CallStep]) -> CheckAnswer:
+def _count(rule: StepRule, text: str, done: Calls, steps: Calls) -> CheckAnswer:
     found = _find(text, done)
     number = len(found)
     fits = number >= (rule.min or 0) and (rule.max is None or number <= rule.max)
     return CheckAnswer(fits, f"{number} calls: {_tell(found or _find(text, steps))}")
 
 
-def _tell(steps: Sequence[CallStep]) -> str:
+def _tell(steps: Calls) -> str:
     return name_some([str(step) for step in steps], quote="") or "no such call"
 
 
@@ -269,13 +270,10 @@ def _limit_checks(limits: Constraints, trajectory: Trajectory) -> Iterator[Named
     }
     for name, value in used.items():
         most: float | None = getattr(limits, f"max_{name}")
-        if most is None:
-            continue
-        passed = None if value is None else value <= most
-        evidence = "not known" if value is None else f"{round(value, 6)}"
-        if f"limit:{name}" in trajectory.stop_reasons:
-            passed = False
-            evidence += ", stopped"
-        yield f"at most {most:g} {name}", partial(CheckAnswer, passed, evidence)
+        if most is not None:
+            stopped = f"limit:{name}" in trajectory.stop_reasons
+            passed = False if stopped else None if value is None else value <= most
+            evidence = "not known" if value is None else f"{round(value, 6)}"
+            yield f"at most {most:g} {name}", partial(CheckAnswer, passed, evidence + ", stopped" * stopped)
     for text in limits.forbidden_tools:
         yield f"never {text}", partial(_never, text, trajectory.steps)

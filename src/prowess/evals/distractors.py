@@ -28,8 +28,7 @@ def choose_distractors(count: int, seed: int, taken: Collection[str]) -> tuple[S
 @cache
 def read_distractors() -> dict[str, str]:
     """Reads the names and descriptions of all that there are."""
-    path = Path(__file__).with_suffix(".json")
-    return json.loads(path.read_text(encoding="utf-8"))
+    return json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
 
 @cache

@@ -1,5 +1,4 @@
-"""Document of an eval run, schema `prowess.eval/1`: what `prowess eval --json` prints, what reports are made from, and
-what a later run takes as its baseline."""
+"""Document of an eval run, schema `prowess.eval/1`: for `prowess eval --json`, for reports, and as a baseline."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from prowess.errors import EvalError
 from prowess.evals.gate import GateReport, check_suite, compare
 from prowess.evals.results import CheckResult, RunKey, RunRecord, Status
 from prowess.evals.runner import EvalRun
-from prowess.evals.scores import MEASURES, Scores, by_case, case_mean, case_status, find_keys, score, total_usage
+from prowess.evals.scores import MEASURES, Scores, by_case, case_mean, case_status, score, total_usage
 from prowess.evals.store import find_run, read_run
 from prowess.evals.suite import Suite
 from prowess.runtime.config import ConfigPlaces
@@ -77,7 +76,7 @@ class EvalDocument(BaseModel):
 
     def check_suite(self, suite: str, keys: Sequence[RunKey]) -> None:
         """Refuses to be the baseline of another suite. `keys` are those of the runs that are planned."""
-        check_suite(keys, find_keys(self.records), suite, self.suite)
+        check_suite(keys, [run.key for run in self.records if not run.canary], suite, self.suite)
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True)
@@ -94,10 +93,7 @@ def make_document(
 ) -> EvalDocument:
     """Makes the document of a run's records. `prompts` are those of the cases, by id, for people who read a report."""
     scores = score(records)
-    trigger: MeanScore | None = None
-    if scores.main.trigger:
-        micro = scores.main.trigger.micro
-        trigger = MeanScore(micro.precision.rate, micro.recall.rate, micro.f1)
+    micro = scores.main.trigger.micro if scores.main.trigger else None
     cases = by_case(records)
     results = [_result(name, runs, scores.main.arm, (prompts or {}).get(name)) for name, runs in cases.items()]
     states = Counter(result.status for result in results if not result.runs[0].canary)
@@ -113,7 +109,7 @@ def make_document(
         failed=states["failed"],
         errors=states["error"],
         skipped=states["skipped"],
-        trigger=trigger,
+        trigger=micro and MeanScore(micro.precision.rate, micro.recall.rate, micro.f1),
         usage=total_usage(records),
         scores=scores,
         notes=tuple(notes),

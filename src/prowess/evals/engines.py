@@ -66,8 +66,7 @@ def ship(tasks: Iterable[EvalTask]) -> FileBundle:
         top = os.path.realpath(task.base)
         for path in fixtures(task.case, task.base):
             place = os.path.relpath(path, top)
-            for rel, file in find_files(path).items():
-                below[os.path.normpath(os.path.join(place, rel))] = file
+            below |= {os.path.normpath(os.path.join(place, rel)): file for rel, file in find_files(path).items()}
     try:
         return pack_folders(folders, _MOST_BYTES)
     except BundleTooLarge as error:

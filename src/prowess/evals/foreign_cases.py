@@ -85,6 +85,4 @@ def _names(value: Any) -> list[Any]:
 
 
 def _as_list(value: Any) -> list[Any]:
-    if isinstance(value, list):
-        return value
-    return [] if value is None else [value]
+    return value if isinstance(value, list) else [] if value is None else [value]

@@ -14,24 +14,13 @@ from prowess._internal.text import name_some
 from prowess.core.findings import visible
 from prowess.errors import EvalError
 from prowess.evals.results import EvalRecord, RunKey, RunRecord, Status
-from prowess.evals.scores import (
-    MEASURES,
-    Cases,
-    Measure,
-    by_case,
-    case_status,
-    find_keys,
-    is_decided,
-    main_arm,
-    pair_cases,
-)
+from prowess.evals.scores import MEASURES, Cases, Measure, Runs, by_case, case_status, is_decided, main_arm, pair_cases
 
 LEVEL = 0.05
 _SAME_RATE, _SAME_SHARE = 0.05, 0.10  # differences that do not matter: of a rate, and of the mean of a cost
 _COSTS = {name: measure for name, measure in MEASURES.items() if name != "passed"}
 _DETERMINISTIC = ("scripted", "mock", "offline", "replay")
 
-Runs = Sequence[RunRecord]
 Verdict = Literal["better", "worse", "inconclusive", "same"]
 _Told = dict[str, list[str]]  # cases that are not compared, by the reason
 _NEW, _GONE = "Cases that the baseline does not have", "Cases that only the baseline has"
@@ -81,8 +70,7 @@ class _Pair(NamedTuple):
 
 
 def compare(now: Runs, baseline: Runs, *, suite: str = "", baseline_suite: str = "") -> GateReport:
-    """Compares the main arm of a run with the same arm of a baseline. Cases are matched by id. The verdict is the
-    gravest of a metric that decides; soft cases alone are never worse or better."""
+    """Compares the main arm of a run with that of a baseline, by the ids of cases. Soft cases decide nothing."""
     pairs, told, notes = _match(now, baseline, suite, baseline_suite)
     if unknown := _with_verdict(pairs, "inconclusive"):
         notes.append(f"Not compared, because a run had an error or was skipped: {_names(unknown)}.")
@@ -126,23 +114,22 @@ def _names(names: Iterable[str]) -> str:
 
 def _match(now: Runs, baseline: Runs, suite: str, old_suite: str) -> tuple[list[_Pair], _Told, list[str]]:
     """Pairs cases, and says which were not paired. EvalError if the baseline is of another suite."""
-    keys = find_keys(now)
-    old_keys = find_keys(baseline)
+    keys = [run.key for run in now if not run.canary]
+    old_keys = [run.key for run in baseline if not run.canary]
     is_same = check_suite(keys, old_keys, suite, old_suite)
     arm = main_arm(keys)
     here = _runs_of_arm(now, arm)
     there = _runs_of_arm(baseline, arm)
-    told: _Told = {_NEW: [], _GONE: sorted(there.keys() - here.keys()), _CHANGED: []}
+    told: _Told = {_NEW: sorted(here.keys() - there.keys()), _GONE: sorted(there.keys() - here.keys()), _CHANGED: []}
     pairs: list[_Pair] = []
-    for name, runs in here.items():
-        before = there.get(name)
-        if before is None:
-            told[_NEW].append(name)
-        elif not is_same and _is_changed(runs, before):
+    for name in here:
+        if name not in there:
+            continue
+        verdict = _verdict(case_status(there[name]), case_status(here[name]))
+        if not is_same and _is_changed(here[name], there[name]):
             told[_CHANGED].append(name)
-        elif verdict := _verdict(case_status(before), case_status(runs)):
-            pairs.append(_Pair(name, runs, before, verdict))
-    told[_NEW].sort()
+        elif verdict:
+            pairs.append(_Pair(name, here[name], there[name], verdict))
     notes = [f"{what}: {_names(names)}." for what, names in told.items() if names]
     models = {run.key.model for runs in here.values() for run in runs}
     old_models = {run.key.model for runs in there.values() for run in runs}

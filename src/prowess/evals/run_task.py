@@ -74,9 +74,7 @@ async def run_task(task: EvalTask, *, sleep: Callable[[float], Awaitable[object]
             break
         spent = add_usage(spent, Usage(cost=attempt.usage.cost))  # what failed was paid for, too
         wait_s = attempt.error.retry_after_s if isinstance(attempt.error, ModelOverloaded) else None
-        if wait_s is None:
-            wait_s = 2.0 ** (attempts - 2)
-        await sleep(min(wait_s, _LONGEST_WAIT_S))
+        await sleep(min(2.0 ** (attempts - 2) if wait_s is None else wait_s, _LONGEST_WAIT_S))
     lines: list[str] = []
     if task.record_to and attempt.key and attempt.error is None:
         lines = [line async for line in attempt.log.lines(attempt.key)]
@@ -99,10 +97,8 @@ def _find_skip(task: EvalTask) -> str | None:
     expect = case.expect
     if task.model == "scripted" and case.script is None and not _replays(task):
         return "no-script"
-    if not task.checked:
-        return None
     limits = case.constraints and case.constraints.model_dump(exclude_defaults=True)
-    if expect.skills is not None or expect.steps or expect.output or expect.files or limits:
+    if not task.checked or expect.skills is not None or expect.steps or expect.output or expect.files or limits:
         return None
     if not expect.judge:
         return "no-checks"
@@ -111,9 +107,7 @@ def _find_skip(task: EvalTask) -> str | None:
 
 def _replays(task: EvalTask) -> bool:
     """True if the task plays a recording. With `record_to` as well, a recording that is missing is made."""
-    if task.replay_from is None:
-        return False
-    return task.record_to is None or os.path.exists(task.replay_from)
+    return task.replay_from is not None and (task.record_to is None or os.path.exists(task.replay_from))
 
 
 class _Attempt:
@@ -214,8 +208,7 @@ class _Attempt:
             self._checks += not_judged(statements)
             return
         runtime = task_runtime(self._task)
-        model = make_model(runtime, SessionOptions(model=named))
-        self._judge = PricedModel(model, find_prices(runtime, named))
+        self._judge = PricedModel(make_model(runtime, SessionOptions(model=named)), find_prices(runtime, named))
         async with aclosing(self._judge):
             self._checks += await judge(statements, self.trajectory, self._judge)
 
@@ -253,9 +246,7 @@ class _Attempt:
         if status == "passed" and reason not in ("answer", "error"):
             hint = "Raise the limit in the configuration, or set it under 'constraints'."
             return "failed", RunFault(code="run-stopped", message=f"The run has no answer: {reason}.", hint=hint)
-        if status == "skipped":
-            return status, _SKIPS["no-judge" if self._checks else "no-checks"]
-        return status, None
+        return status, _SKIPS["no-judge" if self._checks else "no-checks"] if status == "skipped" else None
 
 
 def _find_limits(runtime: Runtime, task: EvalTask) -> Limits:

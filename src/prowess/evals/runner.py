@@ -1,5 +1,4 @@
-"""Runs a suite: a task for each case, arm and repeat, through an engine, into the store. The driver finds skills,
-settings and trust once; every task gets them as values."""
+"""Runs a suite: a task for each case, arm and repeat, through an engine, into the store."""
 
 from __future__ import annotations
 
@@ -113,9 +112,7 @@ def open_driver(options: EvalOptions) -> AbstractContextManager[Runtime]:
     return open_runtime(cwd=options.cwd, environ=os.environ, **given)
 
 
-def shared_fields(
-    runtime: Runtime, options: EvalOptions, cases: Iterable[Case] = (), more: Sequence[SkillPlace] = ()
-) -> dict[str, Any]:
+def shared_fields(runtime: Runtime, options: EvalOptions, cases: Iterable[Case] = ()) -> dict[str, Any]:
     """Fields that all tasks have. The driver finds out folder, roots, trust and settings once. Checks the models."""
     found = as_values(runtime, options.roots)
     model = options.model or runtime.config.model.provider or "offline"
@@ -126,16 +123,14 @@ def shared_fields(
         _check_model(runtime, options, model, limited=is_limited, is_needed=options.replay is None)
     if options.judge is not None:
         _check_model(runtime, options, options.judge, limited=options.max_cost is not None)
-    places = [SkillPlace.model_validate(root, from_attributes=True) for root in found.roots]
     fields: dict[str, Any] = {"cwd": found.cwd, "trusted": found.trusted, "settings": dict(found.settings)}
-    fields["places"] = (*more, *places)
+    fields["places"] = [SkillPlace.model_validate(root, from_attributes=True) for root in found.roots]
     fields["model"] = model
     return fields | {"approved": options.approved, "judge": options.judge, "retries": options.retries}
 
 
 def _check_model(runtime: Runtime, options: EvalOptions, name: str, *, limited: bool, is_needed: bool = True) -> None:
-    """Checks that a model can be asked, before a run costs money: its file or key, and its price if cost is `limited`.
-    A model that is only needed for recordings that are missing may lack its key."""
+    """Checks that a model can be asked, before a run costs money: its file or key, and its price if `limited`."""
     if options.engine == "ray" and ":" in name and not is_live(name):
         what = f"The engine ray cannot play '{name}': its nodes do not have this file."
         hint = "Write `script` into the cases, or use --replay DIR, or --engine local."
@@ -157,21 +152,19 @@ class _Plan:
         self._options = options
         self._runtime = runtime
         self.notes: list[str] = []
-        own = self._skills_of_suite()
-        self._fields = shared_fields(runtime, options, [each.case for each in suite.cases], own)
+        self._own = self._skills_of_suite()
+        self._fields = shared_fields(runtime, options, [each.case for each in suite.cases])
         self._model: str = "replay" if options.replay and not options.record else self._fields["model"]
         decides = [suite.digest, self._fields["settings"], options.approved, options.judge, bool(options.replay)]
         self._digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
         catalog = runtime.catalog
         known = {entry.name: catalog.visibility(entry).status for entry in reversed(catalog.entries)}
-        if own:
+        if self._own:
             known |= {each.skill: "active" for each in suite.cases if each.skill}
         check_skill_names(suite, known)
 
     def open_store(self) -> StoredRun:
-        options = self._options
-        suite = self._suite
-        places = self._runtime.places
+        options, suite, places = self._options, self._suite, self._runtime.places
         arms = dict.fromkeys(arm for each in suite.cases for arm in self._arms_of(each))
         header = EvalHeader(suite=suite.name, digest=suite.digest, model=self._model, arms=tuple(arms))
         if options.resume is not None:
@@ -208,7 +201,7 @@ class _Plan:
     def _make_task(self, each: SuiteCase, arm: Arm, repeat: int) -> EvalTask:
         case = case_in_arm(each.case, arm)
         key = self._key_of(case, arm.name, repeat)
-        fields = self._fields | {"places": arm.places + self._fields["places"], "off": arm.off}
+        fields = self._fields | {"places": (*arm.places, *self._own, *self._fields["places"]), "off": arm.off}
         fields["record_to"] = self._recording(self._options.record, key)
         fields["replay_from"] = self._recording(self._options.replay, key)
         task = EvalTask(key=key, case=case, base=each.base, **fields)
@@ -217,12 +210,9 @@ class _Plan:
 
     def find_keys(self) -> list[RunKey]:
         """Returns the keys of the first runs of all cases but canaries, without the digests of skills."""
-        keys: list[RunKey] = []
-        for each in self._suite.cases:
-            for arm in () if each.case.canary else self._arms_of(each):
-                if arm == "with_skill" or skills_under_test(each):
-                    keys.append(self._key_of(each.case, arm))
-        return keys
+        cases = [each for each in self._suite.cases if not each.case.canary]
+        arms = [(each, arm) for each in cases for arm in self._arms_of(each)]
+        return [self._key_of(each.case, arm) for each, arm in arms if arm == "with_skill" or skills_under_test(each)]
 
     def _key_of(self, case: Case, arm: str, repeat: int = 1) -> RunKey:
         return RunKey(suite=self._digest, case=case.id, arm=arm, repeat=repeat, model=self._model, skills="")

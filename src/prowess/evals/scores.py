@@ -15,6 +15,7 @@ from prowess.core.values import Usage, add_usage
 from prowess.evals.results import CheckKind, EvalRecord, RunKey, RunRecord, Status
 
 Measure = Callable[[RunRecord], float | None]
+Runs = Sequence[RunRecord]
 Cases = dict[str, list[RunRecord]]
 
 MEASURES: Mapping[str, Measure] = {
@@ -55,33 +56,26 @@ class Scores(EvalRecord):
     canary: Status | None
 
 
-def score(records: Sequence[RunRecord]) -> Scores:
+def score(records: Runs) -> Scores:
     """Scores records. The main arm is `with_skill`, or the first that there is."""
-    arms: dict[str, list[RunRecord]] = {main_arm(find_keys(records)): []}
+    keys = [record.key for record in records if not record.canary]
+    arms: Cases = {main_arm(keys): []}
     for record in records:
         if not record.canary:
             arms.setdefault(record.key.arm, []).append(record)
     (main, here), *others = arms.items()
     canaries = [record for record in records if record.canary]
     compared = tuple(_score_arm(arm, there, _lift(here, there)) for arm, there in others)
-    canary = case_status(canaries) if canaries else None
-    return Scores(main=_score_arm(main, here, {}), others=compared, canary=canary)
-
-
-def find_keys(records: Iterable[RunRecord]) -> list[RunKey]:
-    """Returns the keys of all runs but canaries."""
-    return [record.key for record in records if not record.canary]
+    return Scores(main=_score_arm(main, here, {}), others=compared, canary=case_status(canaries) if canaries else None)
 
 
 def main_arm(keys: Iterable[RunKey]) -> str:
     """Returns `with_skill`, or the first arm if no run is of that one."""
     arms = [key.arm for key in keys]
-    if not arms or "with_skill" in arms:
-        return "with_skill"
-    return arms[0]
+    return "with_skill" if "with_skill" in arms or not arms else arms[0]
 
 
-def _score_arm(arm: str, records: Sequence[RunRecord], lift: dict[str, PairedScore]) -> ArmScores:
+def _score_arm(arm: str, records: Runs, lift: dict[str, PairedScore]) -> ArmScores:
     runs = Counter(record.status for record in records)
     cases = Counter(case_status(runs) for runs in by_case(records).values())
     decided = [record for record in records if is_decided(record)]
@@ -138,7 +132,7 @@ def _choice(run: RunRecord) -> LabelChoice:
     return LabelChoice(run.expected_skills, run.loaded_skills, run.forbidden_skills if only_forbids else None)
 
 
-def _score_checks(runs: Sequence[RunRecord]) -> dict[CheckKind, Rate]:
+def _score_checks(runs: Runs) -> dict[CheckKind, Rate]:
     scores: dict[CheckKind, Rate] = {}
     for kind in get_args(CheckKind):
         checks = [check for run in runs for check in run.checks if check.kind == kind]
@@ -165,6 +159,6 @@ def pair_cases(here: Cases, there: Cases, measures: Mapping[str, Measure]) -> di
     return found
 
 
-def _lift(here: Sequence[RunRecord], there: Sequence[RunRecord]) -> dict[str, PairedScore]:
+def _lift(here: Runs, there: Runs) -> dict[str, PairedScore]:
     pairs = pair_cases(by_case(here), by_case(there), MEASURES)
     return {name: statistics.score_pairs(found, are_rates=name == "passed") for name, found in pairs.items()}

@@ -65,11 +65,9 @@ class StoredRun:
             what = f"{folder} is of another suite or of other requests, or they have changed since."
             hint = "Begin anew: without --resume, or with another output."
             raise EvalError(what, code="eval-run-other-suite", hint=hint)
-        # The costs of all runs, and the keys of those that are not repeated.
         self.costs = {record.key: record.usage.cost for record in records if record.usage.cost is not None}
         decided = [record for record in records if record.status in ("passed", "failed")]
-        kept = [record.key for record in decided if not record.replayed]  # recordings may have changed
-        self.finished = frozenset(kept)
+        self.finished = frozenset(record.key for record in decided if not record.replayed)  # recordings may change
 
     def append(self, record: RunRecord) -> None:
         self._journal.append(record.model_dump_json(exclude_defaults=True).encode())
