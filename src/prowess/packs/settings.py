@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypedDict, Unpack
+from typing import NamedTuple, TypedDict
 
 from prowess._internal.folder_swap import recover
 from prowess.packs.lock import PackPlace, find_place
@@ -40,16 +40,17 @@ class PackSettings(NamedTuple):
 def load_settings(
     progress: Progress = no_progress,
     confirm_addresses: ConfirmAddresses = lambda addresses: True,
-    **options: Unpack[PackOptions],
+    *,
+    to: str = "project",
+    config: StrPath | None = None,
+    cwd: StrPath = ".",
+    environ: Mapping[str, str] | None = None,
 ) -> PackSettings:
     """Reads configuration and policy, and cleans up after a command that was killed."""
-    cwd = os.path.abspath(options.get("cwd", "."))
-    config = options.get("config")
-    config_file = None if config is None else os.fspath(config)
-    environ = options.get("environ")
     environ = os.environ if environ is None else environ
-    with open_runtime(cwd=cwd, environ=environ, config_file=config_file) as runtime:
-        place = find_place(options.get("to", "project"), runtime.places)
+    config_file = None if config is None else os.fspath(config)
+    with open_runtime(cwd=os.path.abspath(cwd), environ=environ, config_file=config_file) as runtime:
+        place = find_place(to, runtime.places)
         recover(place.root)
         denied = find_denied_digests(runtime)
         notes = [each.message for each in find_problems(runtime) if each.code == "policy-ignored-untrusted"]

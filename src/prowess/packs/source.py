@@ -44,8 +44,7 @@ FORMS = ("./folder", "./skills.zip", *(example for _, example, _ in _REMOTE))
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    whole = re.sub("<[a-z]+>", lambda found: _PARTS[found[0]], pattern)
-    return re.compile(whole, re.ASCII)
+    return re.compile(re.sub("<[a-z]+>", lambda found: _PARTS[found[0]], pattern), re.ASCII)
 
 
 _ADDRESS = _compiled(r"([A-Za-z][\w+.-]{0,20})://(?:([A-Za-z0-9_][^/?#]*)@)?(<host>)((?:[/?#].*)?)")
