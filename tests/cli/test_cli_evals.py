@@ -106,6 +106,17 @@ def test_a_baseline_decides(cli: Cli, skill: Path) -> None:
     assert len(listed["runs"]) == 3 and listed["runs"][0]["suite"] == "demo"
 
 
+def test_a_baseline_of_another_suite_is_refused_before_the_first_run(cli: Cli, skill: Path) -> None:
+    cli("eval", "skills/demo", "--report", "json=before.json")
+    case = {"id": "other", "prompt": "Hello", "expect": {"skills": {}}, "script": [{"text": "Hello."}]}
+    for name, id in (("demo", "other"), ("other", "fires")):  # another case, and another name with the same case
+        suite = {"name": name, "cases": [{**case, "id": id}]}
+        (skill / "evals" / "cases.json").write_text(json.dumps(suite), encoding="utf-8")
+        refused = json.loads(cli("eval", "skills/demo", "--baseline", "before.json", "--json", code=2))
+        assert refused["error"]["code"] == "baseline-other-suite"
+    assert len(document(cli, "evals", "list")["runs"]) == 1
+
+
 def test_a_failure_that_the_baseline_does_not_have_ends_with_1(cli: Cli, skill: Path) -> None:
     cli("eval", "skills/demo", "--report", "json=before.json")
     write(skill, expect={"output": {"contains": "43"}})

@@ -14,8 +14,7 @@ from loopback import Exchange, Handler, Server
 from prowess._internal.archive import ArchiveLimits
 from prowess._internal.fetch import Fetched, fetch
 from prowess.errors import FetchError, PackError, PackMismatch, PackUnsafe
-from prowess.packs.obtain import obtain
-from prowess.packs.site import obtain_site
+from prowess.packs.obtain import obtain, obtain_site
 from prowess.packs.source import parse_source
 from prowess.packs.values import Obtained
 from prowess.runtime.services.site_index import SCHEMA, read_index

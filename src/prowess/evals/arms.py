@@ -1,14 +1,11 @@
-"""Arms of a case: with the skill, without it, and with an older version of it, from git or from a pack.
-
-Without the skill, only what does not name it is checked: its trigger is not measured there.
-"""
+"""Arms of a case: with the skill, without it, and with an older version of it, from git or from a pack."""
 
 from __future__ import annotations
 
 import difflib
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from prowess.core.findings import visible
 from prowess.errors import EvalError
@@ -21,8 +18,7 @@ from prowess.runtime.services.old_skill import export_old_skill
 ARMS = ("with_skill", "without_skill", "old_skill=REF")
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
+class Arm(NamedTuple):
     """Way to run a case: skills that are off, and places that come before all others."""
 
     name: str
@@ -31,11 +27,12 @@ class Arm:
 
 
 class Arms:
-    """Makes the arms of cases. Older versions are exported below `folder`, each once. A person named those in `given`,
-    the others come from case files."""
+    """Makes the arms of cases. Older versions are exported below `folder`. A person named those in `given`."""
 
     def __init__(self, runtime: Runtime, folder: str, given: Collection[str]) -> None:
-        self._runtime, self._folder, self._given = runtime, folder, given
+        self._runtime = runtime
+        self._folder = folder
+        self._given = given
         self._entries = {entry.name: entry for entry in reversed(list(runtime.catalog.entries))}
         self._exported: dict[tuple[str, str], SkillPlace] = {}
 
@@ -43,16 +40,20 @@ class Arms:
         """Returns the arm of a case. None if the arm needs a skill under test, and the case has none."""
         kind, _, ref = name.partition("=")
         if name not in ARMS[:2] and (kind != "old_skill" or not ref):
+            message = f"There is no arm '{visible(name[:80])}'."
+            if name in (each.case.arms or ()):
+                message = f"{each.file}:{each.line}: case {each.case.id!r}: {message}"
             near = difflib.get_close_matches(kind, [arm.partition("=")[0] for arm in ARMS], n=1)
             hint = f"Did you mean {near[0]}?" if near and near[0] != kind else f"There are: {', '.join(ARMS)}."
-            where = f"{each.file}:{each.line}: case {each.case.id!r}: " if name in (each.case.arms or ()) else ""
-            raise EvalError(f"{where}There is no arm '{visible(name[:80])}'.", code="arm-unknown", hint=hint)
+            raise EvalError(message, code="arm-unknown", hint=hint)
         if name == "with_skill":
             return Arm(name)
-        skills = (each.skill,) if each.skill else each.case.expect.skills.load if each.case.expect.skills else ()
+        skills = skills_under_test(each)
         if not skills:
             return None
-        return Arm(name, places=tuple(self._find_old(ref, skill) for skill in skills)) if ref else Arm(name, off=skills)
+        if not ref:
+            return Arm(name, off=skills)
+        return Arm(name, places=tuple(self._find_old(ref, skill) for skill in skills))
 
     def _find_old(self, ref: str, skill: str) -> SkillPlace:
         if skill not in self._entries:
@@ -67,12 +68,19 @@ class Arms:
         return self._exported[ref, skill]
 
 
+def skills_under_test(each: SuiteCase) -> tuple[str, ...]:
+    """Returns the skills that an arm changes: that of the file, or those that the case expects."""
+    if each.skill:
+        return (each.skill,)
+    return each.case.expect.skills.load if each.case.expect.skills else ()
+
+
 def case_in_arm(case: Case, arm: Arm) -> Case:
     """Returns the case as it is checked in an arm: nothing is expected of a skill that is off."""
     if not arm.off:
         return case
-    expect, skills = case.expect, case.expect.skills
-    kept = skills.not_load if skills else ()
-    wanted = SkillsExpected(not_load=tuple(name for name in kept if name not in arm.off)) if kept else None
-    steps = tuple(rule for rule in expect.steps if rule.find_skills().isdisjoint(arm.off))
-    return case.model_copy(update={"expect": expect.model_copy(update={"skills": wanted, "steps": steps})})
+    wanted: SkillsExpected | None = None
+    if case.expect.skills and case.expect.skills.not_load:
+        wanted = SkillsExpected(not_load=tuple(name for name in case.expect.skills.not_load if name not in arm.off))
+    steps = tuple(rule for rule in case.expect.steps if rule.find_skills().isdisjoint(arm.off))
+    return case.model_copy(update={"expect": case.expect.model_copy(update={"skills": wanted, "steps": steps})})

@@ -1,8 +1,5 @@
-"""Answers many requests: a JSONL file in, a JSONL file with the results in the same order out.
-
-A request is a case without checks. Every result is at once in a journal beside the output, so a kill loses only what
-was under way, and the same command goes on. The output itself appears whole, at the end.
-"""
+"""Answers many requests: a JSONL file in, a JSONL file with the results in the same order out. Every result is at once
+in a journal beside the output, so the same command goes on after a kill. The output appears whole, at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from prowess._internal.files import write_whole
 from prowess._internal.journal import read_lines
@@ -64,15 +61,22 @@ async def run_batch(
     """Answers the requests of a file, and keeps the files that runs make in `<output_dir>/<id>/`."""
     with open_driver(options) as runtime:
         cwd = runtime.places.cwd
-        source, target = user_path(cwd, requests), user_path(cwd, output)
-        own = {"base": os.path.dirname(source), "checked": False, "keep_files": output_dir is not None}
-        fields = shared_fields(runtime, options) | own
+        source = user_path(cwd, requests)
+        target = user_path(cwd, output)
+        fields = shared_fields(runtime, options)
+        model: str = fields["model"]
+        fields |= {"base": os.path.dirname(source), "checked": False, "keep_files": output_dir is not None}
         read = read_requests(source, requests)
-        decides = [[each.model_dump() for each in read], fields["model"], fields["settings"]]
+        decides = [[each.model_dump() for each in read], model, fields["settings"]]
         digest = hashlib.sha256(json.dumps(decides, default=str).encode()).hexdigest()
-        tasks = [_make_task(each, digest, fields) for each in read]
+        tasks: list[EvalTask] = []
+        for each in read:
+            case = Case(id=str(each.id), prompt=each.request, files=each.files)
+            key = RunKey(suite=digest, case=case.id, arm="batch", repeat=1, model=model, skills="")
+            tasks.append(EvalTask(key=key, case=case, load=each.skills, **fields))
         _check_free(target, force)
-        with StoredRun(f"{target}.journal", EvalHeader(suite="batch", digest=digest, model=fields["model"])) as journal:
+        header = EvalHeader(suite="batch", digest=digest, model=model)
+        with StoredRun(f"{target}.journal", header) as journal:
             driver = Driver(journal, tasks, options, on_progress, go_on="Then give the same command again: it goes on.")
             await driver.run(partial(_write_files, cwd, output_dir, force))
             records = driver.load_records()
@@ -88,12 +92,6 @@ def _check_free(target: str, force: bool) -> None:
     if os.path.lexists(target) and not os.path.isdir(f"{target}.journal") and not force:
         hint = "Name another file, or replace it with --force."
         raise EvalError(f"{target} exists already.", code="output-exists", hint=hint)
-
-
-def _make_task(given: BatchRequest, digest: str, fields: dict[str, Any]) -> EvalTask:
-    case = Case(id=str(given.id), prompt=given.request, files=given.files)
-    key = RunKey(suite=digest, case=case.id, arm="batch", repeat=1, model=fields["model"], skills="")
-    return EvalTask(key=key, case=case, load=given.skills, **fields)
 
 
 def read_requests(path: str, shown: str) -> list[BatchRequest]:
@@ -129,7 +127,7 @@ def _render(record: RunRecord) -> bytes:
         "files": [file.model_dump(mode="json") for file in record.files],
         "error": record.error.model_dump(mode="json") if record.error else None,
     }
-    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+    return f"{json.dumps(line, ensure_ascii=False)}\n".encode()
 
 
 def _write_files(cwd: str, folder: str | None, force: bool, outcome: TaskOutcome) -> Iterator[str]:

@@ -69,19 +69,20 @@ class StepRule(EvalShape):
 
     @model_validator(mode="after")
     def _check_one(self) -> StepRule:
-        given = [name for name in ("before", "requires", "never", "count") if getattr(self, name) is not None]
-        faults = {
-            "a step has exactly one of before, requires, never and count": len(given) != 1,
-            "before needs two patterns or more": self.before is not None and len(self.before) < 2,
-            "never needs a pattern": self.never == (),
-            "after needs requires": self.after is not None and self.requires is None,
-            "same needs after": self.same is not None and self.after is None,
-            "min and max need count": self.count is None and (self.min, self.max) != (None, None),
-            "count needs a min above 0, or max": self.count is not None and not self.min and self.max is None,
-        }
-        for what, is_wrong in faults.items():
-            if is_wrong:
-                raise ValueError(what)
+        if (self.before, self.requires, self.never, self.count).count(None) != 3:
+            raise ValueError("a step has exactly one of before, requires, never and count")
+        if self.before is not None and len(self.before) < 2:
+            raise ValueError("before needs two patterns or more")
+        if self.never == ():
+            raise ValueError("never needs a pattern")
+        if self.after is not None and self.requires is None:
+            raise ValueError("after needs requires")
+        if self.same is not None and self.after is None:
+            raise ValueError("same needs after")
+        if self.count is None and (self.min, self.max) != (None, None):
+            raise ValueError("min and max need count")
+        if self.count is not None and not self.min and self.max is None:
+            raise ValueError("count needs a min above 0, or max")
         return self
 
 
@@ -170,7 +171,9 @@ class Case(CaseDefaults):
 
     @property
     def requests(self) -> tuple[str, ...]:
-        return (self.prompt,) if self.prompt is not None else self.turns
+        if self.prompt is not None:
+            return (self.prompt,)
+        return self.turns
 
 
 class CaseFile(EvalShape):

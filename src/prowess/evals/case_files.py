@@ -1,8 +1,5 @@
 """Reads one case file, YAML or JSON, native or of another system. A fault is an EvalError with the file and the line.
-
-An unknown key is a note, except below `expect` and `constraints`: a check that is not made must not look like one that
-passed.
-"""
+An unknown key is a note, but an error where checks are: a check that is not made must not look like one that passed."""
 
 from __future__ import annotations
 
@@ -57,8 +54,8 @@ def read_case_file(path: str, *, shown: str) -> CasesRead:
     try:
         lined = read_lined(path, LIMIT_BYTES)
     except (OSError, ValueError) as error:
-        line, why = getattr(error, "line", None), getattr(error, "strerror", None) or str(error)
-        what = f"{shown}:{line or 1}: {visible(one_line(why, 200))}."
+        why = getattr(error, "strerror", None) or str(error)
+        what = f"{shown}:{getattr(error, 'line', None) or 1}: {visible(one_line(why, 200))}."
         hint = "Use JSON, or YAML without tabs, anchors, aliases and tags. Put other files in a folder below."
         raise EvalError(what, code="eval-file-invalid", hint=hint) from error
     key, entries = _find_entries(lined.value)
@@ -69,7 +66,8 @@ def read_case_file(path: str, *, shown: str) -> CasesRead:
 
 def find_skill(folder: str) -> Entry | None:
     """Finds the skill that a folder is, with its name in a catalog."""
-    return next((entry for entry in discover(folder) if not entry.rel), None) if find_skill_md(folder) else None
+    entries = discover(folder) if find_skill_md(folder) else []
+    return next((entry for entry in entries if not entry.rel), None)
 
 
 def _find_entries(value: Any) -> tuple[str | None, list[Any]]:
@@ -84,7 +82,9 @@ def _find_entries(value: Any) -> tuple[str | None, list[Any]]:
 
 def _is_case(value: Any) -> bool:
     """True if it is a case for sure: it stands alone, and could be anything."""
-    return isinstance(value, dict) and bool(_REQUESTS & value.keys() and _CHECKS & value.keys())
+    if not isinstance(value, dict) or _REQUESTS.isdisjoint(value):
+        return False
+    return not _CHECKS.isdisjoint(value)
 
 
 class _CaseReader(NamedTuple):
@@ -102,19 +102,23 @@ class _CaseReader(NamedTuple):
         top: dict[str, Any] = self.lined.value if self.key else {}
         skill = top.get("skill") or (around.name if around else top.get("skill_name"))
         ignored = _OF_OTHERS if self.key != "cases" else {"skill_name"}
-        known = {key: value for key, value in top.items() if key not in (self.key, *ignored)}
+        values = {key: value for key, value in top.items() if key not in (self.key, *ignored)}
+        values |= {"skill": skill, "cases": list(self._convert(skill))}
         try:
-            file = CaseFile.model_validate({**known, "skill": skill, "cases": [*self._convert(skill)]})
+            file = CaseFile.model_validate(values)
         except ValidationError as error:
             self._refuse_invalid(error)
-        notes, cases = [*self._find_unknown_keys(file)], list[SuiteCase]()
-        numbers: dict[str, int] = {}
+        notes = list(self._find_unknown_keys(file))
+        cases: list[SuiteCase] = []
+        lines: dict[str, int] = {}
         for number, given in enumerate(file.cases):
-            case, place = with_defaults(given, file.defaults), ("cases", number)
+            case = with_defaults(given, file.defaults)
+            place = ("cases", number)
             line = self._line_of(place)
-            if (first := numbers.setdefault(case.id, number)) != number:
-                what = f"the id {case.id!r} is there already, on line {self._line_of(('cases', first))}"
+            if case.id in lines:
+                what = f"the id {case.id!r} is there already, on line {lines[case.id]}"
                 self._refuse(place, what, "Each case of a file needs an id of its own.", "eval-id-twice")
+            lines[case.id] = line
             if not case.expect.model_fields_set and not case.constraints:
                 notes.append(f"{self.shown}:{line}: case {case.id!r} checks nothing, so it is not run.")
             base = above if around and self._is_foreign(self.entries[number]) else folder
@@ -157,9 +161,10 @@ class _CaseReader(NamedTuple):
     def _find_unknown_keys(self, file: CaseFile) -> Iterator[str]:
         """Yields notes about unknown keys. An unknown check is an error."""
         for place, model in find_extra_keys(file):
-            around = ".".join(map(str, place[2:-1])) or ("a case" if place[:-1] else "a case file")
-            what = f"{str(place[-1])[:64]!r} in {around}{_near(place[-1], model)}"
-            if not {"expect", "constraints"}.isdisjoint(place[:-1]):
+            *above, key = place
+            around = ".".join(map(str, above[2:])) or ("a case" if above else "a case file")
+            what = f"{str(key)[:64]!r} in {around}{_near(key, model)}"
+            if "expect" in above or "constraints" in above:
                 known = f"There are: {', '.join(model.model_fields)}."
                 self._refuse(place, f"unknown check {what}", known, "eval-unknown-check")
             yield f"{self.shown}:{self._line_of(place)}: unknown key {what}."
@@ -169,10 +174,11 @@ class _CaseReader(NamedTuple):
         place, what = first_fault(error)
         in_case = place[0] == "cases"
         fields = self.entries[int(place[1])] if in_case else {}
-        label = join_place(place[2:] if in_case else place)
         case = f"case {fields['id']!r}" if "id" in fields else ""
+        label = join_place(place[2:] if in_case else place)
+        whole = ": ".join(filter(None, (case, label, what)))
         misspelt = [f"There is an unknown key {key!r}{near}." for key in fields if (near := _near(key, Case))]
-        self._refuse(place, ": ".join(filter(None, (case, label, what))), misspelt[0] if misspelt else _HINT)
+        self._refuse(place, whole, misspelt[0] if misspelt else _HINT)
 
     def _check(self, case: Case, base: str, place: Place) -> None:
         for number, reply in enumerate(case.script if isinstance(case.script, tuple) else ()):
@@ -189,5 +195,7 @@ class _CaseReader(NamedTuple):
 
 def _near(key: str | int, model: type[BaseModel]) -> str:
     """Suggests a key for one that the model does not have."""
-    near = [] if key in model.model_fields else near_names(str(key)[:64], model.model_fields)
+    if key in model.model_fields:
+        return ""
+    near = near_names(str(key)[:64], model.model_fields)
     return f" (did you mean {near[0]!r}?)" if near else ""

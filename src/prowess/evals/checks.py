@@ -1,16 +1,13 @@
-"""Checks of a case: its form before it runs, and its trajectory after that.
-
-A call that failed counts for `never`, forbidden tools and limits. It does not count for `before`, `requires` and
-`count`. Calls of child runs count. If nothing happened, `before` is true and `requires` is false. Patterns and schemas
-come from outside: one that takes too long is a failed check.
-"""
+"""Checks of a case: its form before it runs, and its trajectory after that. A call that failed counts for `never`,
+forbidden tools and limits, but not for `before`, `requires` and `count`. A pattern that takes too long fails."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -41,26 +38,22 @@ class CheckAnswer(NamedTuple):
     vacuous: bool = False
 
 
+Calls = Sequence[CallStep]
 NamedCheck = tuple[str, Callable[[], CheckAnswer]]  # the check in words, and the function that makes it
-
-
-# --- before a case runs -----------------------------------------------------------------------------------------------
 
 
 def check_case(case: Case, base: str) -> Iterator[tuple[str, str]]:
     """Yields (path in the case, message) for everything that is wrong."""
-    forms: dict[str, Callable[[Any], object]] = {
-        **dict.fromkeys(("files", "script"), partial(_get_path, base)),
-        **dict.fromkeys(("before", "requires", "after", "never", "count", "forbidden_tools"), _check_calls),
-        "matches": _check_pattern,
-        "not_matches": partial(search, text=""),
-        "json_schema": lambda schema: check_schema(_load_schema(base, schema)),
-        "path": read_pattern,
-    }
+    forms: dict[str, Callable[[str], object]] = {"matches": _check_pattern, "path": read_pattern}
+    forms |= dict.fromkeys(("files", "script"), partial(_get_path, base))
+    forms |= dict.fromkeys(("before", "requires", "after", "never", "count", "forbidden_tools"), _check_calls)
+    forms["not_matches"] = partial(search, text="")
     for path, name, value in _values_of(case):
         try:
-            if name in forms and (isinstance(value, str) or (name == "json_schema" and value is not None)):
+            if isinstance(value, str) and name in forms:
                 forms[name](value)
+            if name == "json_schema" and value is not None:
+                check_schema(_load_schema(base, value))
         except _CANNOT_BE_MADE as error:
             yield path.lstrip("."), visible(one_line(str(error), 300))
 
@@ -98,47 +91,45 @@ def _get_path(base: str, name: str) -> str:
     return path
 
 
-def _load_schema(base: str, schema: dict[str, Any] | str) -> Any:
+def _load_schema(base: str, schema: object) -> Any:
     if isinstance(schema, str):
         return load_only_json(read_regular(_get_path(base, schema), _MOST_BYTES).decode())
     return schema
 
 
-# --- after it has run -------------------------------------------------------------------------------------------------
-
-
 def run_checks(case: Case, trajectory: Trajectory, *, base: str, workspace: str | None) -> list[CheckResult]:
     """Returns the result of every check but those of a judge. It can wait for seconds: call it in a thread."""
-    expect, found = case.expect, list[CheckResult]()
-
-    def add(kind: CheckKind, checks: Iterator[NamedCheck]) -> None:
-        found.extend(_make(kind, name, check) for name, check in checks)
-
+    expect = case.expect
+    found: list[CheckResult] = []
     if expect.skills is not None:
-        add("skills", _skill_checks(expect.skills, trajectory.loaded))
+        found += _make_all("skills", _skill_checks(expect.skills, trajectory.loaded))
     for rule in expect.steps:
-        add("steps", _step_checks(rule, trajectory.steps))
+        found += _make_all("steps", _step_checks(rule, trajectory.steps))
     if expect.output is not None:
-        add("output", _text_checks(expect.output, trajectory.text, base))
-    add("files", ((f"makes {file.path}", partial(_look_for_file, file, base, workspace)) for file in expect.files))
+        found += _make_all("output", _text_checks(expect.output, trajectory.text, base))
+    for file in expect.files:
+        found += _make_all("files", [(f"makes {file.path}", partial(_look_for_file, file, base, workspace))])
     if case.constraints is not None:
-        add("constraints", _limit_checks(case.constraints, trajectory))
+        found += _make_all("constraints", _limit_checks(case.constraints, trajectory))
     return found
 
 
 def find_status(checks: Sequence[CheckResult]) -> Status:
     """Returns the status of a run. A check that was not decided fails nothing, but does not make a pass either."""
     answers = {check.passed for check in checks}
-    return "failed" if False in answers else "passed" if True in answers else "skipped"
+    if False in answers:
+        return "failed"
+    return "passed" if True in answers else "skipped"
 
 
-def _make(kind: CheckKind, name: str, check: Callable[[], CheckAnswer]) -> CheckResult:
-    """Makes a check. One that cannot be made fails."""
-    try:
-        found = check()
-    except _CANNOT_BE_MADE as error:
-        found = CheckAnswer(False, f"could not be checked: {error}")
-    return CheckResult(kind=kind, name=name, **found._asdict())
+def _make_all(kind: CheckKind, checks: Iterable[NamedCheck]) -> Iterator[CheckResult]:
+    """Makes checks. One that cannot be made fails."""
+    for name, check in checks:
+        try:
+            found = check()
+        except _CANNOT_BE_MADE as error:
+            found = CheckAnswer(False, f"could not be checked: {error}")
+        yield CheckResult(kind=kind, name=name, **found._asdict())
 
 
 def _skill_checks(wanted: SkillsExpected, loaded: Sequence[str]) -> Iterator[NamedCheck]:
@@ -153,61 +144,59 @@ def _skill_checks(wanted: SkillsExpected, loaded: Sequence[str]) -> Iterator[Nam
         yield "loads no skill", partial(answer, not loaded)
 
 
-def _step_checks(rule: StepRule, steps: Sequence[CallStep]) -> Iterator[NamedCheck]:
+def _step_checks(rule: StepRule, steps: Calls) -> Iterator[NamedCheck]:
     done = [step for step in steps if step.ok]
     for text in rule.never or ():
         yield f"never {text}", partial(_never, text, steps)
     if rule.before is not None:
         yield " before ".join(rule.before), partial(_before, rule.before, done)
     if rule.requires is not None:
-        after = f" after {rule.after}" * (rule.after is not None) + " of the same skill" * (rule.same is not None)
-        yield f"requires {rule.requires}{after}", partial(_requires, rule, rule.requires, done, steps)
+        after = "" if rule.after is None else f" after {rule.after}"
+        same = "" if rule.same is None else " of the same skill"
+        yield f"requires {rule.requires}{after}{same}", partial(_requires, rule, rule.requires, done, steps)
     if rule.count is not None:
         limits = [f"{name} {value}" for name, value in (("min", rule.min), ("max", rule.max)) if value is not None]
         yield f"count {rule.count}: {', '.join(limits)}", partial(_count, rule, rule.count, done, steps)
 
 
-def _find(text: str, steps: Sequence[CallStep]) -> list[CallStep]:
+def _find(text: str, steps: Calls) -> list[CallStep]:
     pattern = parse_call_pattern(text)
     return [step for step in steps if pattern.fits(step, search)]
 
 
-def _never(text: str, steps: Sequence[CallStep]) -> CheckAnswer:
+def _never(text: str, steps: Calls) -> CheckAnswer:
     found = _find(text, steps)
     return CheckAnswer(not found, _tell(found))
 
 
-def _before(patterns: Sequence[str], done: Sequence[CallStep]) -> CheckAnswer:
-    firsts = [found[0] for text in patterns if (found := _find(text, done))]
+def _before(patterns: Sequence[str], done: Calls) -> CheckAnswer:
+    firsts = [step for text in patterns for step in _find(text, done)[:1]]
     indexes = [step.index for step in firsts]
     return CheckAnswer(indexes == sorted(set(indexes)), _tell(firsts), vacuous=len(firsts) < 2)
 
 
-def _requires(rule: StepRule, text: str, done: Sequence[CallStep], steps: Sequence[CallStep]) -> CheckAnswer:
+def _requires(rule: StepRule, text: str, done: Calls, steps: Calls) -> CheckAnswer:
     found = _find(text, done)
     shown = found or _find(text, steps)  # a call that failed tells why
     if rule.after is None:
         return CheckAnswer(bool(found), _tell(shown))
     earlier = _find(rule.after, done)
-    fits = any(
-        one.index < step.index and (rule.same is None or one.skill == step.skill != "")
-        for step in found
-        for one in earlier
-    )
-    return CheckAnswer(fits, _tell([*earlier[:1], *shown]))
+    evidence = _tell(earlier[:1] + shown)
+    for step, one in itertools.product(found, earlier):
+        if one.index < step.index and (rule.same is None or one.skill == step.skill != ""):
+            return CheckAnswer(True, evidence)
+    return CheckAnswer(False, evidence)
 
 
-def _count(rule: StepRule, text: str, done: Sequence[CallStep], steps: Sequence[CallStep]) -> CheckAnswer:
+def _count(rule: StepRule, text: str, done: Calls, steps: Calls) -> CheckAnswer:
     found = _find(text, done)
-    fits = (rule.min or 0) <= len(found) and (rule.max is None or len(found) <= rule.max)
-    return CheckAnswer(fits, f"{len(found)} calls: {_tell(found or _find(text, steps))}")
+    number = len(found)
+    fits = number >= (rule.min or 0) and (rule.max is None or number <= rule.max)
+    return CheckAnswer(fits, f"{number} calls: {_tell(found or _find(text, steps))}")
 
 
-def _tell(steps: Sequence[CallStep]) -> str:
+def _tell(steps: Calls) -> str:
     return name_some([str(step) for step in steps], quote="") or "no such call"
-
-
-# --- the answer and the files -----------------------------------------------------------------------------------------
 
 
 def _text_checks(wanted: OutputExpected | FileExpected, text: str, base: str) -> Iterator[NamedCheck]:
@@ -219,9 +208,11 @@ def _text_checks(wanted: OutputExpected | FileExpected, text: str, base: str) ->
         yield f"contains {part}", partial(CheckAnswer, part.casefold() in text.casefold(), begin)
     for pattern in wanted.matches:
         yield f"matches {pattern}", lambda pattern=pattern: CheckAnswer(search(pattern, text), begin)
-    for pattern in wanted.not_matches if isinstance(wanted, OutputExpected) else ():
-        yield f"does not match {pattern}", lambda pattern=pattern: CheckAnswer(not search(pattern, text), begin)
-    if (schema := wanted.json_schema) is not None:
+    if isinstance(wanted, OutputExpected):
+        for pattern in wanted.not_matches:
+            yield f"does not match {pattern}", lambda pattern=pattern: CheckAnswer(not search(pattern, text), begin)
+    schema = wanted.json_schema
+    if schema is not None:
         name = schema if isinstance(schema, str) else "the JSON Schema"
         yield f"fits {name}", lambda: _fits_schema(_load_schema(base, schema), text)
 
@@ -239,7 +230,8 @@ def _fits_schema(schema: Any, text: str) -> CheckAnswer:
 
 def _look_for_file(wanted: FileExpected, base: str, workspace: str | None) -> CheckAnswer:
     """Looks for a regular file that matches the path and has everything that is wanted. Follows no link."""
-    glob, faults = read_pattern(wanted.path), list[str]()
+    glob = read_pattern(wanted.path)
+    faults: list[str] = []
     for found in walk(os.path.realpath(workspace)) if workspace is not None else ():
         if stat.S_ISREG(found.status.st_mode) and glob.fullmatch(found.rel):
             fault = _find_fault(wanted, base, found)
@@ -261,8 +253,11 @@ def _find_fault(wanted: FileExpected, base: str, found: FoundPath) -> str:
         return f"larger than {_MOST_BYTES} bytes, so it was not read"
     with open(open_child(found.folder_fd, found.name, found.rel), "rb") as file:
         text = file.read(_MOST_BYTES).decode("utf-8", "replace")
-    answers = ((name, check()) for name, check in _text_checks(wanted, text, base))
-    return next((f"not {name} ({one_line(answer.evidence)})" for name, answer in answers if not answer.passed), "")
+    for name, check in _text_checks(wanted, text, base):
+        answer = check()
+        if not answer.passed:
+            return f"not {name} ({one_line(answer.evidence)})"
+    return ""
 
 
 def _limit_checks(limits: Constraints, trajectory: Trajectory) -> Iterator[NamedCheck]:

@@ -16,11 +16,9 @@ _BODY = "Ask for what is missing. Do the work that the description names, and no
 
 def choose_distractors(count: int, seed: int, taken: Collection[str]) -> tuple[Skill, ...]:
     """Returns as many skills, whose names are not taken. A larger count adds to the same skills."""
-
-    def rank(name: str) -> bytes:  # `random` may choose differently in another Python
-        return hashlib.sha256(f"{seed}:{name}".encode()).digest()
-
-    free = sorted(read_distractors().keys() - {*taken}, key=rank)
+    names = read_distractors().keys() - {*taken}
+    # `random` may choose differently in another Python.
+    free = sorted(names, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
     if count > len(free):
         what = f"{count} distractors are wanted, but there are {len(free)}."
         raise EvalError(what, code="distractors-too-many", hint=f"Set catalog.distractors to {len(free)} or less.")

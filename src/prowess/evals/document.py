@@ -1,12 +1,11 @@
-"""Document of an eval run, schema `prowess.eval/1`: what `prowess eval --json` prints, what reports are made from, and
-what a later run takes as its baseline."""
+"""Document of an eval run, schema `prowess.eval/1`: for `prowess eval --json`, for reports, and as a baseline."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,12 +16,12 @@ from prowess._internal.label_scores import MeanScore
 from prowess._internal.model_values import describe_fault
 from prowess._internal.text import one_line
 from prowess.core.findings import visible
-from prowess.core.values import Usage, add_usage
+from prowess.core.values import Usage
 from prowess.errors import EvalError
-from prowess.evals.gate import GateReport, compare
-from prowess.evals.results import CheckResult, RunRecord, Status
+from prowess.evals.gate import GateReport, check_suite, compare
+from prowess.evals.results import CheckResult, RunKey, RunRecord, Status
 from prowess.evals.runner import EvalRun
-from prowess.evals.scores import MEASURES, Scores, by_case, case_mean, case_status, score
+from prowess.evals.scores import MEASURES, Scores, by_case, case_mean, case_status, score, total_usage
 from prowess.evals.store import find_run, read_run
 from prowess.evals.suite import Suite
 from prowess.runtime.config import ConfigPlaces
@@ -75,6 +74,10 @@ class EvalDocument(BaseModel):
         gate = compare(self.records, baseline.records, suite=self.suite, baseline_suite=baseline.suite)
         return self.model_copy(update={"gate": gate})
 
+    def check_suite(self, suite: str, keys: Sequence[RunKey]) -> None:
+        """Refuses to be the baseline of another suite. `keys` are those of the runs that are planned."""
+        check_suite(keys, [run.key for run in self.records if not run.canary], suite, self.suite)
+
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True)
 
@@ -93,20 +96,21 @@ def make_document(
     micro = scores.main.trigger.micro if scores.main.trigger else None
     cases = by_case(records)
     results = [_result(name, runs, scores.main.arm, (prompts or {}).get(name)) for name, runs in cases.items()]
-    states = [result.status for result in results if not result.runs[0].canary]
+    states = Counter(result.status for result in results if not result.runs[0].canary)
+    models = dict.fromkeys(record.key.model for record in records)
     return EvalDocument(
         suite=suite,
         digest=records[0].key.suite if records else None,
         run=run,
-        model=", ".join(dict.fromkeys(record.key.model for record in records)) or None,
+        model=", ".join(models) or None,
         created_at=created_at or now(),
-        cases=len(states),
-        passed=states.count("passed"),
-        failed=states.count("failed"),
-        errors=states.count("error"),
-        skipped=states.count("skipped"),
+        cases=states.total(),
+        passed=states["passed"],
+        failed=states["failed"],
+        errors=states["error"],
+        skipped=states["skipped"],
         trigger=micro and MeanScore(micro.precision.rate, micro.recall.rate, micro.f1),
-        usage=reduce(add_usage, (record.usage for record in records), Usage()),
+        usage=total_usage(records),
         scores=scores,
         notes=tuple(notes),
         results=tuple(results),
@@ -117,21 +121,17 @@ def _result(name: str, runs: Sequence[RunRecord], arm: str, prompt: str | None) 
     main = [run for run in runs if run.key.arm == arm] or runs
     status = case_status(main)
     decisive = next(run for run in main if run.status == status)
-    return CaseResult(
-        id=name,
-        status=status,
-        checks=decisive.checks,
-        why=explain(decisive),
-        prompt=prompt,
-        means={measure: case_mean(main, function) for measure, function in MEASURES.items()},
-        runs=tuple(runs),
-    )
+    why = explain(decisive)
+    checks = decisive.checks
+    means = {measure: case_mean(main, function) for measure, function in MEASURES.items()}
+    return CaseResult(id=name, status=status, checks=checks, why=why, prompt=prompt, means=means, runs=tuple(runs))
 
 
 def explain(run: RunRecord) -> str:
     """Says why a run did not pass."""
     lines = [f"{check.name}: {check.evidence or 'failed'}" for check in run.checks if check.passed is False]
-    lines += [f"{run.error.message} {run.error.hint or ''}".strip()] if run.error else []
+    if run.error:
+        lines.append(f"{run.error.message} {run.error.hint or ''}".strip())
     return "\n".join(lines)
 
 

@@ -1,9 +1,5 @@
-"""Engines run tasks: `local` in this process, `ray` on a cluster. Tasks and results are JSON, and only the driver
-writes, so a result does not depend on the engine.
-
-Paths of the driver mean nothing on a node of a cluster. So the files of all tasks travel once, with a table of their
-paths, and every task is rewritten by it.
-"""
+"""Engines run tasks: `local` in this process, `ray` on a cluster. Paths of the driver mean nothing on a node of a
+cluster, so the files of all tasks travel once, with a table of their paths, and every task is rewritten by it."""
 
 from __future__ import annotations
 
@@ -56,16 +52,18 @@ async def open_engine(
 def ship(tasks: Iterable[EvalTask]) -> FileBundle:
     """Packs everything that tasks read: roots, fixtures, recordings, and the project's policy."""
     folders: dict[str, dict[str, str]] = {}  # path of the driver -> place below it -> file
+    builtin = os.path.realpath(BUILTIN)
     for task in tasks:
         roots = [each.path for each in task.places if not each.url]
-        whole = [path for path in roots if os.path.realpath(path) != os.path.realpath(BUILTIN)]
+        whole = [path for path in roots if os.path.realpath(path) != builtin]
         if task.replay_from is not None and os.path.isfile(task.replay_from):
             whole.append(task.replay_from)
         folders |= {path: find_files(path) for path in whole if path not in folders}
         if task.cwd not in folders:
             policy = os.path.join(find_places(task.cwd, os.environ).project, ".agent", "policy.toml")
             folders[task.cwd] = {".agent/policy.toml": policy} if os.path.isfile(policy) else {}
-        below, top = folders.setdefault(task.base, {}), os.path.realpath(task.base)
+        below = folders.setdefault(task.base, {})
+        top = os.path.realpath(task.base)
         for path in fixtures(task.case, task.base):
             place = os.path.relpath(path, top)
             below |= {os.path.normpath(os.path.join(place, rel)): file for rel, file in find_files(path).items()}
@@ -86,7 +84,8 @@ def perform_shipped(work: str, shipped: bytes) -> str:
     cache = find_places(os.getcwd(), os.environ).cache_dir
     table = unpack_folders(FileBundle(shipped, given["digest"]), os.path.join(cache, "eval-inputs"))
     task: dict[str, Any] = given["task"]
-    task |= {name: table.get(task[name], task[name]) for name in ("cwd", "base", "replay_from")}
+    for name in ("cwd", "base", "replay_from"):
+        task[name] = table.get(task[name], task[name])
     for place in task["places"]:
         place["path"] = table.get(place["path"], place["path"])
     return asyncio.run(run_task(EvalTask.model_validate(task))).model_dump_json()

@@ -1,10 +1,8 @@
 """Turns a case of another system into a native one. Keys that no system has stay, and the reader reports them.
 
-- trigger sets `[{query, should_trigger}]`
-- `evals/evals.json` of a skill: `{skill_name, evals: [{id, prompt, expected_output, files, assertions}]}`, where
-  assertions may be called expectations
+- trigger sets `[{query, should_trigger}]`, and `{input, expected, constraints}`
+- `evals/evals.json` of a skill: `{skill_name, evals: [{id, prompt, expected_output, files, assertions|expectations}]}`
 - one file per case in `evaluations/`: `{name, skills, query, context, expected_behavior, success_criteria}`
-- `{input, expected, constraints}`
 """
 
 from __future__ import annotations
@@ -27,7 +25,8 @@ def to_native(entry: Mapping[str, Any], skill: str | None) -> Fields:
     context = case.pop("context", None)
     case["prompt"] = f"{prompt}\n\nContext: {context}" if prompt and context else prompt
     expect = _convert_expected(case.pop("expected", None))
-    if names := _names(case.pop("skills", None)):  # one is often a short form of the skill that the file lies in
+    names = _names(case.pop("skills", None))
+    if names:  # one is often a short form of the skill that the file lies in
         expect["skills"] = {"load": [skill] if skill and len(names) == 1 else names}
     if "should_trigger" in case:
         expect["skills"] = _convert_trigger(case.pop("should_trigger"), case.pop("skill", skill))
@@ -63,8 +62,9 @@ def _convert_expected(expected: Any) -> Fields:
         elif key == "steps":
             expect[key] = _convert_steps(_as_list(value))
         elif key in ("output", "contains", "keywords"):
-            output = value if isinstance(value, Mapping) else {"contains": value}
-            expect["output"] = {**expect.get("output", {}), **{_OUTPUT.get(k, k): v for k, v in output.items()}}
+            given = value if isinstance(value, Mapping) else {"contains": value}
+            output = {_OUTPUT.get(name, name): wanted for name, wanted in given.items()}
+            expect["output"] = expect.get("output", {}) | output
         else:
             expect[key] = value
     return expect

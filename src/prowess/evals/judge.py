@@ -1,10 +1,7 @@
-"""Lets a model judge statements about a run that no other check can decide.
-
-The run's text is material, not instructions. It is one JSON document, and the reply must repeat a word that comes of
-its hash, so that a verdict in the material is not taken for the judge's own. A false statement about that word stands
-among the others: a judge that confirms it confirms everything, and decides nothing. A reply that has not
-exactly one verdict with evidence for each statement decides nothing, and nothing undecided is a pass.
-"""
+"""Lets a model judge statements about a run that no other check can decide. The run's text is material, and the reply
+must repeat a word that comes of its hash, so that a verdict in the material is not taken for the judge's own. A false
+statement about that word stands among the others: a judge that confirms it confirms everything, and decides nothing. A
+reply without exactly one verdict with evidence for each statement decides nothing, and nothing undecided is a pass."""
 
 from __future__ import annotations
 
@@ -67,10 +64,8 @@ async def judge(statements: Sequence[str], trajectory: Trajectory, model: Model)
         return not_judged(statements, f"the judge failed: {error.message}")
     except (ValueError, RecursionError) as error:
         return not_judged(statements, f"the judge's reply is not usable: {error}")
-    return [
-        CheckResult(kind="judge", name=text, passed=verdict.passed, evidence=verdict.evidence)
-        for text, verdict in zip(statements, verdicts, strict=True)
-    ]
+    pairs = zip(statements, verdicts, strict=True)
+    return [CheckResult(kind="judge", name=text, passed=each.passed, evidence=each.evidence) for text, each in pairs]
 
 
 def not_judged(statements: Sequence[str], why: str = "no judge was given") -> list[CheckResult]:
@@ -93,7 +88,8 @@ def _render(statements: Sequence[str], trajectory: Trajectory) -> str:
         "characters_of_answer_left_out": max(0, len(trajectory.text) - _MOST_TEXT),
     }
     numbered = {str(number): text for number, text in enumerate(statements, 1)}
-    return well_formed(json.dumps({"statements": numbered, "record": run}, ensure_ascii=False))
+    text = json.dumps({"statements": numbered, "record": run}, ensure_ascii=False)
+    return well_formed(text)
 
 
 def _read_verdicts(text: str, word: str, count: int) -> list[JudgeVerdict]:
@@ -105,7 +101,7 @@ def _read_verdicts(text: str, word: str, count: int) -> list[JudgeVerdict]:
     if reply.word != word:
         raise ValueError("it does not have the word that it was told to repeat")
     verdicts = sorted(reply.verdicts, key=lambda verdict: verdict.statement)
-    numbers = [verdict.statement for verdict in verdicts]
-    if numbers != list(range(1, count + 1)) or not all(verdict.evidence.strip() for verdict in verdicts):
+    numbers = [verdict.statement for verdict in verdicts if verdict.evidence.strip()]
+    if len(verdicts) != count or numbers != list(range(1, count + 1)):
         raise ValueError("it does not have one verdict with evidence for each statement")
     return verdicts

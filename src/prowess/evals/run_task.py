@@ -1,8 +1,5 @@
-"""Runs one case once: the real runtime, a new session and a new workspace, every turn, then the checks.
-
-A task is JSON and so is its record, and nothing is kept: a task gives the same record in this process and on another
-machine. Only faults of the infrastructure are tried again; what a model does is never repeated.
-"""
+"""Runs one case once: the real runtime, a new session and a new workspace, every turn, then the checks. Only faults of
+the infrastructure are tried again; what a model does is never repeated."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from pydantic import Field
@@ -56,8 +53,7 @@ _SKIPS = {code: RunFault(code=code, message=message, hint=hint) for code, messag
 
 
 class TaskOutcome(EvalRecord):
-    """Record of a task. `recording` has the lines of its recording, and `contents` the files that it made, in base64,
-    if the task asks for them."""
+    """Record of a task, with the lines of its recording and the files that it made, in base64, if it asks for them."""
 
     record: RunRecord
     recording: tuple[str, ...] = ()
@@ -68,7 +64,8 @@ async def run_task(task: EvalTask, *, sleep: Callable[[float], Awaitable[object]
     """Runs a task without writing anything that stays."""
     if (reason := _find_skip(task)) is not None:
         return TaskOutcome(record=begin_record(task, _SKIPS[reason]))
-    attempts, spent = 0, Usage()
+    attempts = 0
+    spent = Usage()
     while True:
         attempts += 1
         attempt = _Attempt(task)
@@ -76,35 +73,31 @@ async def run_task(task: EvalTask, *, sleep: Callable[[float], Awaitable[object]
         if not getattr(attempt.error, "retryable", False) or attempts > task.retries:
             break
         spent = add_usage(spent, Usage(cost=attempt.usage.cost))  # what failed was paid for, too
-        wait = attempt.error.retry_after_s if isinstance(attempt.error, ModelOverloaded) else None
-        await sleep(min(2.0 ** (attempts - 2) if wait is None else wait, _LONGEST_WAIT_S))
+        wait_s = attempt.error.retry_after_s if isinstance(attempt.error, ModelOverloaded) else None
+        await sleep(min(2.0 ** (attempts - 2) if wait_s is None else wait_s, _LONGEST_WAIT_S))
     lines: list[str] = []
     if task.record_to and attempt.key and attempt.error is None:
         lines = [line async for line in attempt.log.lines(attempt.key)]
-    record = attempt.record(attempts, spent)
-    return TaskOutcome(record=record, recording=tuple(lines), contents=attempt.contents)
+    return TaskOutcome(record=attempt.record(attempts, spent), recording=tuple(lines), contents=attempt.contents)
 
 
 def begin_record(task: EvalTask, fault: RunFault | None = None) -> RunRecord:
     """Returns the record of a task that was not run, with the reason."""
-    case, skills = task.case, task.case.expect.skills
-    return RunRecord(
-        key=task.key,
-        status="skipped",
-        error=fault,
-        expected_skills=skills.load if skills else (),
-        forbidden_skills=skills.not_load if skills else (),
-        is_trigger_case=skills is not None,
-        gate=case.gate or "hard",
-        canary=case.canary,
-    )
+    case = task.case
+    record = RunRecord(key=task.key, status="skipped", error=fault, gate=case.gate or "hard", canary=case.canary)
+    skills = case.expect.skills
+    if skills is None:
+        return record
+    expected = {"expected_skills": skills.load, "forbidden_skills": skills.not_load, "is_trigger_case": True}
+    return record.model_copy(update=expected)
 
 
 def _find_skip(task: EvalTask) -> str | None:
-    case, expect = task.case, task.case.expect
+    case = task.case
+    expect = case.expect
     if task.model == "scripted" and case.script is None and not _replays(task):
         return "no-script"
-    limits = (case.constraints or Constraints()).model_dump(exclude_defaults=True)
+    limits = case.constraints and case.constraints.model_dump(exclude_defaults=True)
     if not task.checked or expect.skills is not None or expect.steps or expect.output or expect.files or limits:
         return None
     if not expect.judge:
@@ -121,7 +114,8 @@ class _Attempt:
     """Attempt at a task: a session, a workspace, the checks, and the error that it ended with."""
 
     def __init__(self, task: EvalTask) -> None:
-        self._task, self._case = task, task.case
+        self._task = task
+        self._case = task.case
         self.log = KeptEvents()
         self.key: SessionKey | None = None
         self.error: ProwessError | None = None
@@ -148,14 +142,15 @@ class _Attempt:
         return add_usage(self.trajectory.usage, Usage(cost=self._judge.cost if self._judge else None))
 
     async def _run(self) -> None:
-        task, runtime, model = self._task, task_runtime(self._task), self._find_model()
+        task = self._task
+        runtime = task_runtime(task)
+        model = self._find_model()
         limits = _find_limits(runtime, task)
-        options: dict[str, Any] = {
-            "approver": make_approver(task.approved) if task.approved else None,
-            "on_ask": "deny",  # nobody is there to answer
-            "standing": False,  # what this user once approved must not decide about a result
-        }
-        opened = runtime.open_session(model=model or task.model, log=self.log, limits=limits, **options)
+        approver = make_approver(task.approved) if task.approved else None
+        # Nobody is there to answer, and what this user once approved must not decide about a result.
+        opened = runtime.open_session(
+            model=model or task.model, log=self.log, limits=limits, approver=approver, on_ask="deny", standing=False
+        )
         try:
             longest = (limits.seconds or LONGEST_S) * len(self._case.requests) + _GRACE_S
             async with asyncio.timeout(longest), opened as session:
@@ -165,9 +160,8 @@ class _Attempt:
                     model.assert_finished()
                 if task.checked:
                     root = session.kit.work.root or None
-                    made = await asyncio.to_thread(
-                        run_checks, self._case, self.trajectory, base=task.base, workspace=root
-                    )
+                    run = partial(run_checks, self._case, self.trajectory, base=task.base, workspace=root)
+                    made = await asyncio.to_thread(run)
                     hide = session.kit.secrets.redact_text  # files may have secrets, unlike the events
                     self._checks = [each.model_copy(update={"evidence": hide(each.evidence)}) for each in made]
         except TimeoutError as error:
@@ -178,7 +172,8 @@ class _Attempt:
 
     async def _talk(self, session: Session, limits: Limits) -> None:
         """Runs all turns, as long as each of them ends with an answer."""
-        task, constraints = self._task, self._case.constraints or Constraints()
+        task = self._task
+        constraints = self._case.constraints or Constraints()
         files = [inside(task.base, path) for path in self._case.files or ()]
         for number, request in enumerate(self._case.requests):
             result = await session.run(request, files=[] if number else files, skills=() if number else task.load)
@@ -195,7 +190,8 @@ class _Attempt:
 
     def _find_model(self) -> Model | None:
         """Returns the model that plays a recording or the case's script; None for any other."""
-        task, script = self._task, self._case.script
+        task = self._task
+        script = self._case.script
         if _replays(task):
             self._cassette = Cassette(task.replay_from or "", task.key.model)
             return self._cassette.model
@@ -206,35 +202,32 @@ class _Attempt:
         return ScriptedModel(script or (), name="scripted")
 
     async def _ask_judge(self) -> None:
-        statements, named = self._case.expect.judge, self._task.judge
+        statements = self._case.expect.judge
+        named = self._task.judge
         if not statements or named is None:
             self._checks += not_judged(statements)
             return
         runtime = task_runtime(self._task)
-        model = make_model(runtime, SessionOptions(model=named))
-        self._judge = PricedModel(model, find_prices(runtime, named))
+        self._judge = PricedModel(make_model(runtime, SessionOptions(model=named)), find_prices(runtime, named))
         async with aclosing(self._judge):
             self._checks += await judge(statements, self.trajectory, self._judge)
 
     def record(self, attempts: int, spent: Usage) -> RunRecord:
         """Makes the record. `spent` is the cost of earlier attempts."""
-        task, trajectory = self._task, self.trajectory
+        trajectory = self.trajectory
         status, fault = self._find_status()
-        return begin_record(task, fault).model_copy(
-            update={
-                **{name: getattr(trajectory, name) for name in _SAME},
-                "status": status,
-                "checks": tuple(self._checks),
-                "loaded_skills": trajectory.loaded,
-                "calls": len(trajectory.steps),
-                "usage": add_usage(self.usage, spent),
-                "seconds": round(trajectory.seconds, 6),
-                "text": trajectory.text[:_LONGEST_TEXT] if task.checked else trajectory.text,
-                "files": tuple(self._files.values()),
-                "attempts": attempts,
-                "replayed": self._cassette is not None,
-            }
-        )
+        values: dict[str, Any] = {name: getattr(trajectory, name) for name in _SAME}
+        values["status"] = status
+        values["checks"] = tuple(self._checks)
+        values["loaded_skills"] = trajectory.loaded
+        values["calls"] = len(trajectory.steps)
+        values["usage"] = add_usage(self.usage, spent)
+        values["seconds"] = round(trajectory.seconds, 6)
+        values["text"] = trajectory.text[:_LONGEST_TEXT] if self._task.checked else trajectory.text
+        values["files"] = tuple(self._files.values())
+        values["attempts"] = attempts
+        values["replayed"] = self._cassette is not None
+        return begin_record(self._task, fault).model_copy(update=values)
 
     def _find_status(self) -> tuple[str, RunFault | None]:
         """Returns the status, and the reason for an error or a skip. A judge that decided nothing is an error, unless
@@ -242,14 +235,15 @@ class _Attempt:
         if (error := self.error) is not None:
             retryable = bool(getattr(error, "retryable", False))
             return "error", RunFault(code=str(error.code), message=error.message, hint=error.hint, retryable=retryable)
+        reason = self.trajectory.stop_reason
         if not self._task.checked:
-            return "passed" if self.trajectory.stop_reason == "answer" else "failed", None
+            return "passed" if reason == "answer" else "failed", None
         status = find_status(self._checks)
-        open_ = [check for check in self._checks if check.kind == "judge" and check.passed is None]
-        if open_ and self._judge is not None and status != "failed":
-            message = f"The judge did not decide '{open_[0].name[:80]}'."
-            return "error", RunFault(code="judge-failed", message=message, hint=open_[0].evidence[:300])
-        if status == "passed" and (reason := self.trajectory.stop_reason) not in ("answer", "error"):
+        undecided = [check for check in self._checks if check.kind == "judge" and check.passed is None]
+        if undecided and self._judge is not None and status != "failed":
+            message = f"The judge did not decide '{undecided[0].name[:80]}'."
+            return "error", RunFault(code="judge-failed", message=message, hint=undecided[0].evidence[:300])
+        if status == "passed" and reason not in ("answer", "error"):
             hint = "Raise the limit in the configuration, or set it under 'constraints'."
             return "failed", RunFault(code="run-stopped", message=f"The run has no answer: {reason}.", hint=hint)
         return status, _SKIPS["no-judge" if self._checks else "no-checks"] if status == "skipped" else None
@@ -266,9 +260,6 @@ def _find_limits(runtime: Runtime, task: EvalTask) -> Limits:
 
 
 def _timed_out(limits: Limits) -> WorkspaceError:
-    return WorkspaceError(
-        f"The run did not end within {limits.seconds or LONGEST_S:g} s.",
-        op="eval",
-        code="run-timeout",
-        hint="Give the case more time: limits.seconds in the configuration, or constraints.max_seconds as a check.",
-    )
+    message = f"The run did not end within {limits.seconds or LONGEST_S:g} s."
+    hint = "Give the case more time: limits.seconds in the configuration, or constraints.max_seconds as a check."
+    return WorkspaceError(message, op="eval", code="run-timeout", hint=hint)

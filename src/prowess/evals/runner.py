@@ -1,7 +1,4 @@
-"""Runs a suite: a task for each case, arm and repeat, through an engine, into the store.
-
-The driver finds skills, settings and trust once; every task gets them as values.
-"""
+"""Runs a suite: a task for each case, arm and repeat, through an engine, into the store."""
 
 from __future__ import annotations
 
@@ -21,8 +18,8 @@ from prowess._internal.portable_names import plain_name
 from prowess._internal.text import name_some
 from prowess.core.values import Usage, add_usage
 from prowess.errors import EvalError, ModelAuth
-from prowess.evals.arms import Arm, Arms, case_in_arm
-from prowess.evals.case import Case, CaseCatalog, Constraints, Expected, OutputExpected
+from prowess.evals.arms import Arm, Arms, case_in_arm, skills_under_test
+from prowess.evals.case import Case, CaseCatalog, Expected, OutputExpected
 from prowess.evals.engines import EngineName, open_engine
 from prowess.evals.results import EvalTask, RunFault, RunKey, RunRecord, SkillPlace
 from prowess.evals.run_task import TaskOutcome, begin_record
@@ -76,6 +73,7 @@ class EvalProgress(NamedTuple):
 
 
 Tell = Callable[[EvalProgress], None] | None
+Check = Callable[[Sequence[RunKey]], None] | None
 
 
 class EvalRun(NamedTuple):
@@ -88,10 +86,12 @@ class EvalRun(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-async def run_suite(suite: Suite, options: EvalOptions, *, on_progress: Tell = None) -> EvalRun:
-    """Runs every case in every arm, as often as it should be repeated."""
+async def run_suite(suite: Suite, options: EvalOptions, *, on_progress: Tell = None, check: Check = None) -> EvalRun:
+    """Runs every case in every arm, as often as it should be repeated. `check` sees the keys first, and may refuse."""
     with open_driver(options) as runtime:
         plan = _Plan(suite, options, runtime)
+        if check is not None:
+            check(plan.find_keys())
         with plan.open_store() as stored:
             driver = Driver(stored, plan.make_tasks(stored.folder), options, on_progress)
             await driver.run()
@@ -112,35 +112,25 @@ def open_driver(options: EvalOptions) -> AbstractContextManager[Runtime]:
     return open_runtime(cwd=options.cwd, environ=os.environ, **given)
 
 
-def shared_fields(
-    runtime: Runtime, options: EvalOptions, cases: Iterable[Case] = (), more: Sequence[SkillPlace] = ()
-) -> dict[str, Any]:
+def shared_fields(runtime: Runtime, options: EvalOptions, cases: Iterable[Case] = ()) -> dict[str, Any]:
     """Fields that all tasks have. The driver finds out folder, roots, trust and settings once. Checks the models."""
-    found, model = as_values(runtime, options.roots), options.model or runtime.config.model.provider or "offline"
-    limits = [case.constraints.max_cost for case in cases if case.constraints]
-    limits += [runtime.config.limits.cost, options.max_cost]
+    found = as_values(runtime, options.roots)
+    model = options.model or runtime.config.model.provider or "offline"
+    limits = [runtime.config.limits.cost, options.max_cost]
+    limits += [case.constraints.max_cost for case in cases if case.constraints]
     if model != "scripted" and (options.replay is None or options.record is not None):
         is_limited = any(limit is not None for limit in limits)
-        _check_model(runtime, options, model, is_limited=is_limited, is_needed=options.replay is None)
+        _check_model(runtime, options, model, limited=is_limited, is_needed=options.replay is None)
     if options.judge is not None:
-        _check_model(runtime, options, options.judge, is_limited=options.max_cost is not None)
-    return {
-        "cwd": found.cwd,
-        "places": (*more, *(SkillPlace.model_validate(root, from_attributes=True) for root in found.roots)),
-        "trusted": found.trusted,
-        "settings": dict(found.settings),
-        "model": model,
-        "approved": options.approved,
-        "judge": options.judge,
-        "retries": options.retries,
-    }
+        _check_model(runtime, options, options.judge, limited=options.max_cost is not None)
+    fields: dict[str, Any] = {"cwd": found.cwd, "trusted": found.trusted, "settings": dict(found.settings)}
+    fields["places"] = [SkillPlace.model_validate(root, from_attributes=True) for root in found.roots]
+    fields["model"] = model
+    return fields | {"approved": options.approved, "judge": options.judge, "retries": options.retries}
 
 
-def _check_model(
-    runtime: Runtime, options: EvalOptions, name: str, *, is_limited: bool, is_needed: bool = True
-) -> None:
-    """Checks that a model can be asked, before a run costs money: its file or key, and its price if cost is limited. A
-    model that is only needed for recordings that are missing may lack its key."""
+def _check_model(runtime: Runtime, options: EvalOptions, name: str, *, limited: bool, is_needed: bool = True) -> None:
+    """Checks that a model can be asked, before a run costs money: its file or key, and its price if `limited`."""
     if options.engine == "ray" and ":" in name and not is_live(name):
         what = f"The engine ray cannot play '{name}': its nodes do not have this file."
         hint = "Write `script` into the cases, or use --replay DIR, or --engine local."
@@ -150,7 +140,7 @@ def _check_model(
             make_model(runtime, SessionOptions(model=name))
         except ModelAuth as error:  # an option that cannot be used; no case has failed
             raise EvalError(error.message, code=str(error.code), hint=error.hint) from error
-    if is_limited and is_live(name):
+    if limited and is_live(name):
         check_price(name, find_prices(runtime, name))
 
 
@@ -158,29 +148,33 @@ class _Plan:
     """Suite with everything that the driver finds out once."""
 
     def __init__(self, suite: Suite, options: EvalOptions, runtime: Runtime) -> None:
-        self._suite, self._options, self._runtime = suite, options, runtime
-        own = self._skills_of_suite()
-        self._fields = shared_fields(runtime, options, [each.case for each in suite.cases], own)
+        self._suite = suite
+        self._options = options
+        self._runtime = runtime
+        self.notes: list[str] = []
+        self._own = self._skills_of_suite()
+        self._fields = shared_fields(runtime, options, [each.case for each in suite.cases])
         self._model: str = "replay" if options.replay and not options.record else self._fields["model"]
         decides = [suite.digest, self._fields["settings"], options.approved, options.judge, bool(options.replay)]
         self._digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
-        self.notes: list[str] = []
         catalog = runtime.catalog
         known = {entry.name: catalog.visibility(entry).status for entry in reversed(catalog.entries)}
-        check_skill_names(suite, known | {each.skill: "active" for each in suite.cases if own and each.skill})
+        if self._own:
+            known |= {each.skill: "active" for each in suite.cases if each.skill}
+        check_skill_names(suite, known)
 
     def open_store(self) -> StoredRun:
         options, suite, places = self._options, self._suite, self._runtime.places
-        arms = tuple(dict.fromkeys(arm for each in suite.cases for arm in self._arms_of(each)))
-        header = EvalHeader(suite=suite.name, digest=suite.digest, model=self._model, arms=arms)
+        arms = dict.fromkeys(arm for each in suite.cases for arm in self._arms_of(each))
+        header = EvalHeader(suite=suite.name, digest=suite.digest, model=self._model, arms=tuple(arms))
         if options.resume is not None:
             return StoredRun(find_run(places, options.resume), header)
         return StoredRun(os.path.join(options.keep_in or eval_runs_folder(places), header.id), header)
 
     def make_tasks(self, folder: str) -> list[EvalTask]:
         """Makes the tasks in the order of cases, arms and repeats. A live suite gets a canary."""
-        repeats = {each.case.id: self._options.repeats or each.case.repeats or 1 for each in self._suite.cases}
-        if sum(repeats[each.case.id] * len(self._arms_of(each)) for each in self._suite.cases) > _MOST_RUNS:
+        cases = self._suite.cases
+        if sum(self._repeats_of(each) * len(self._arms_of(each)) for each in cases) > _MOST_RUNS:
             hint = "Use fewer repeats or arms, or choose cases with --case."
             raise EvalError(f"A suite has at most {_MOST_RUNS} runs.", code="eval-too-many-runs", hint=hint)
         canary = SuiteCase(case=_CANARY, base=folder, file="", line=None, skill=None)
@@ -189,51 +183,63 @@ class _Plan:
         arms = Arms(task_runtime(plain), folder, self._options.arms)
         tasks: list[EvalTask] = []
         left_out: list[str] = []
-        for each in self._suite.cases:
+        for each in cases:
             for name in self._arms_of(each):
                 if (arm := arms.make(name, each)) is None:
                     left_out.append(f"{each.file}:{each.line}: case {each.case.id!r} ({name}): none is named")
                     continue
-                tasks += [self._make_task(each, arm, repeat + 1) for repeat in range(repeats[each.case.id])]
+                tasks += [self._make_task(each, arm, repeat + 1) for repeat in range(self._repeats_of(each))]
         if left_out:
             self.notes.append(f"An arm that needs a skill is left out of {name_some(left_out, quote='')}.")
         if not tasks:
             hint = "Write 'skill: NAME' at the top of the file, or expect.skills.load."
             raise EvalError(f"No case can be run. {self.notes[0]}", code="arm-without-skill", hint=hint)
-        has_own = any(each.case.canary for each in self._suite.cases)
-        return tasks if has_own or not is_live(self._model) else [*tasks, whole]
+        if is_live(self._model) and not any(each.case.canary for each in cases):
+            tasks.append(whole)
+        return tasks
 
     def _make_task(self, each: SuiteCase, arm: Arm, repeat: int) -> EvalTask:
-        options, case = self._options, case_in_arm(each.case, arm)
-        key = RunKey(suite=self._digest, case=case.id, arm=arm.name, repeat=repeat, model=self._model, skills="")
-        task = EvalTask(
-            key=key,
-            case=case,
-            base=each.base,
-            **{**self._fields, "places": (*arm.places, *self._fields["places"])},
-            off=arm.off,
-            record_to=self._recording(options.record, key),
-            replay_from=self._recording(options.replay, key),
-        )
-        return task.model_copy(update={"key": key.model_copy(update={"skills": skills_digest(task)})})
+        case = case_in_arm(each.case, arm)
+        key = self._key_of(case, arm.name, repeat)
+        fields = self._fields | {"places": (*arm.places, *self._own, *self._fields["places"]), "off": arm.off}
+        fields["record_to"] = self._recording(self._options.record, key)
+        fields["replay_from"] = self._recording(self._options.replay, key)
+        task = EvalTask(key=key, case=case, base=each.base, **fields)
+        key = key.model_copy(update={"skills": skills_digest(task)})
+        return task.model_copy(update={"key": key})
+
+    def find_keys(self) -> list[RunKey]:
+        """Returns the keys of the first runs of all cases but canaries, without the digests of skills."""
+        cases = [each for each in self._suite.cases if not each.case.canary]
+        arms = [(each, arm) for each in cases for arm in self._arms_of(each)]
+        return [self._key_of(each.case, arm) for each, arm in arms if arm == "with_skill" or skills_under_test(each)]
+
+    def _key_of(self, case: Case, arm: str, repeat: int = 1) -> RunKey:
+        return RunKey(suite=self._digest, case=case.id, arm=arm, repeat=repeat, model=self._model, skills="")
 
     def _recording(self, folder: str | None, key: RunKey) -> str | None:
         if folder is None:
             return None
-        file = f"{plain_name(f'{key.case}--{key.arm}')}-{key.repeat}.jsonl"
-        return os.path.join(user_path(self._runtime.places.cwd, folder), file)
+        name = plain_name(f"{key.case}--{key.arm}")
+        return os.path.join(user_path(self._runtime.places.cwd, folder), f"{name}-{key.repeat}.jsonl")
 
     def _arms_of(self, each: SuiteCase) -> tuple[str, ...]:
         return self._options.arms or each.case.arms or ("with_skill",)
 
+    def _repeats_of(self, each: SuiteCase) -> int:
+        return self._options.repeats or each.case.repeats or 1
+
     def _skills_of_suite(self) -> list[SkillPlace]:
         """Returns the skills that the cases lie in, if no root has them: naming the cases named the skill, too."""
+        found: dict[str, SkillPlace] = {}
         known = {entry.real_path for entry in self._runtime.catalog.entries}
-        files = {os.path.join(self._runtime.places.cwd, each.file) for each in self._suite.cases}
-        above = {os.path.dirname(os.path.dirname(file)) for file in files}
-        named = {os.path.realpath(each) for each in above if os.path.basename(each) != ".agent"}  # that is a project's
-        own = [folder for folder in sorted(named - known) if os.path.isfile(os.path.join(folder, "SKILL.md"))]
-        return [SkillPlace(source="explicit", path=folder, trusted=True) for folder in own]
+        for file in {each.file for each in self._suite.cases}:
+            above = os.path.dirname(os.path.dirname(os.path.join(self._runtime.places.cwd, file)))
+            folder = os.path.realpath(above)
+            is_project = os.path.basename(above) == ".agent"
+            if folder not in known and not is_project and os.path.isfile(os.path.join(folder, "SKILL.md")):
+                found[folder] = SkillPlace(source="explicit", path=folder, trusted=True)
+        return [found[folder] for folder in sorted(found)]
 
 
 class Driver:
@@ -242,9 +248,14 @@ class Driver:
     def __init__(
         self, stored: StoredRun, tasks: Sequence[EvalTask], options: EvalOptions, tell: Tell, go_on: str = _GO_ON
     ) -> None:
-        self._stored, self._tasks, self._options, self._tell, self._go_on = stored, tasks, options, tell, go_on
+        self._stored = stored
+        self._tasks = tasks
+        self._options = options
+        self._tell = tell
+        self._go_on = go_on
         todo = [task for task in tasks if task.key not in stored.finished]
-        self._todo = deque(sorted(todo, key=lambda task: not task.case.canary))
+        todo.sort(key=lambda task: not task.case.canary)
+        self._todo = deque(todo)
         self._cap = CostCap(options.max_cost, _find_worst)
         for cost in stored.costs.values():
             self._cap.settle(0.0, cost)
@@ -253,8 +264,7 @@ class Driver:
         self.notes: list[str] = []
 
     async def run(self, keep: Callable[[TaskOutcome], Iterable[str]] = lambda outcome: ()) -> None:
-        """Runs everything that is not finished. What the cost cap does not allow is skipped, and told. `keep` gets
-        every result, and returns notes."""
+        """Runs everything that is not finished, within the cost cap. `keep` gets every result, and returns notes."""
         options, cap = self._options, self._cap
         opened = open_engine(options.engine, self._todo, address=options.address, slots=options.concurrency)
         async with opened as engine:
@@ -276,12 +286,13 @@ class Driver:
             self.notes.append(f"{len(self._todo)} runs were skipped, because the cost cap was reached.")
         for task in self._todo:
             message = f"All runs may cost {cap.most:g} together, and this one might have exceeded it."
-            hint = "Raise --max-cost, then go on with --resume."
-            self._add(begin_record(task, RunFault(code="budget-reached", message=message, hint=hint)))
+            fault = RunFault(code="budget-reached", message=message, hint="Raise --max-cost, then go on with --resume.")
+            self._add(begin_record(task, fault))
 
     def load_records(self) -> tuple[RunRecord, ...]:
         """Loads the records from disk. They are not kept in memory while tasks run."""
-        found = {record.key: record for record in read_run(self._stored.folder)[1]}
+        _, records, _ = read_run(self._stored.folder)
+        found = {record.key: record for record in records}
         return tuple(found[task.key] for task in self._tasks)
 
     def _add(self, record: RunRecord) -> None:
@@ -294,19 +305,14 @@ class Driver:
 
 
 def _find_worst(task: EvalTask) -> float | None:
-    """Returns the most that a task can cost, if something limits it. Every turn has the limit for itself; nothing
-    limits a judge."""
-    own = (task.case.constraints or Constraints()).max_cost
+    """Returns the most that a task can cost, if something limits it. Nothing limits a judge."""
+    if task.case.expect.judge and task.judge is not None and is_live(task.judge):
+        return None
+    own = task.case.constraints.max_cost if task.case.constraints else None
     limits = [cost for cost in (own, task.settings.get("limits.cost")) if cost is not None]
-    is_judged = task.judge is not None and is_live(task.judge) and task.case.expect.judge
-    return min(limits) * len(task.case.requests) if limits and not is_judged else None
+    return min(limits) * len(task.case.requests) if limits else None
 
 
-_CANARY = Case(
-    id=CANARY,
-    prompt="Reply with the single word READY and nothing else.",
-    catalog=CaseCatalog(skills=()),
-    expect=Expected(output=OutputExpected(contains=("ready",))),
-    gate="soft",
-    canary=True,
-)
+_PROMPT = "Reply with the single word READY and nothing else."
+_READY = Expected(output=OutputExpected(contains=("ready",)))
+_CANARY = Case(id=CANARY, prompt=_PROMPT, catalog=CaseCatalog(skills=()), expect=_READY, gate="soft", canary=True)

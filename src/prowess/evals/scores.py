@@ -1,11 +1,9 @@
-"""Scores of an eval run, from its records alone.
-
-A run that failed with an error, timed out or was skipped says nothing about a skill. It is counted as such, and no rate
-contains it. Canary cases are in no score: they only say whether the others can be trusted.
-"""
+"""Scores of an eval run, from its records alone. A run that failed with an error, timed out or was skipped says nothing
+about a skill: no rate contains it. Canary cases are in no score: they only say whether the others can be trusted."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import get_args
@@ -14,9 +12,10 @@ from prowess._internal import statistics
 from prowess._internal.label_scores import LabelChoice, LabelScores, score_labels
 from prowess._internal.statistics import PairedScore, Pairs, PassScore, Rate
 from prowess.core.values import Usage, add_usage
-from prowess.evals.results import CheckKind, EvalRecord, RunRecord, Status
+from prowess.evals.results import CheckKind, EvalRecord, RunKey, RunRecord, Status
 
 Measure = Callable[[RunRecord], float | None]
+Runs = Sequence[RunRecord]
 Cases = dict[str, list[RunRecord]]
 
 MEASURES: Mapping[str, Measure] = {
@@ -57,50 +56,55 @@ class Scores(EvalRecord):
     canary: Status | None
 
 
-def score(records: Sequence[RunRecord]) -> Scores:
+def score(records: Runs) -> Scores:
     """Scores records. The main arm is `with_skill`, or the first that there is."""
-    arms: dict[str, list[RunRecord]] = {main_arm(records): []}
+    keys = [record.key for record in records if not record.canary]
+    arms: Cases = {main_arm(keys): []}
     for record in records:
         if not record.canary:
             arms.setdefault(record.key.arm, []).append(record)
     (main, here), *others = arms.items()
     canaries = [record for record in records if record.canary]
-    return Scores(
-        main=_score_arm(main, here, {}),
-        others=tuple(_score_arm(arm, there, _lift(here, there)) for arm, there in others),
-        canary=case_status(canaries) if canaries else None,
-    )
+    compared = tuple(_score_arm(arm, there, _lift(here, there)) for arm, there in others)
+    return Scores(main=_score_arm(main, here, {}), others=compared, canary=case_status(canaries) if canaries else None)
 
 
-def main_arm(records: Sequence[RunRecord]) -> str:
-    arms = [record.key.arm for record in records if not record.canary]
+def main_arm(keys: Iterable[RunKey]) -> str:
+    """Returns `with_skill`, or the first arm if no run is of that one."""
+    arms = [key.arm for key in keys]
     return "with_skill" if "with_skill" in arms or not arms else arms[0]
 
 
-def _score_arm(arm: str, records: Sequence[RunRecord], lift: dict[str, PairedScore]) -> ArmScores:
-    cases = by_case(records)
-    states = [case_status(runs) for runs in cases.values()]
+def _score_arm(arm: str, records: Runs, lift: dict[str, PairedScore]) -> ArmScores:
+    runs = Counter(record.status for record in records)
+    cases = Counter(case_status(runs) for runs in by_case(records).values())
     decided = [record for record in records if is_decided(record)]
-    passed = {name: [run.status == "passed" for run in runs] for name, runs in by_case(decided).items()}
-    seconds = [record.seconds for record in decided]
     choices = [_choice(record) for record in decided if record.is_trigger_case]
+    seconds = [record.seconds for record in decided]
+    without_cost = [record for record in records if record.status != "skipped" and record.usage.cost is None]
+    passed = {name: [run.status == "passed" for run in found] for name, found in by_case(decided).items()}
+    flaky = [name for name, found in passed.items() if any(found) and not all(found)]
     return ArmScores(
         arm=arm,
-        runs={status: sum(record.status == status for record in records) for status in get_args(Status)},
-        passed=statistics.wilson(sum(map(sum, passed.values())), len(decided)),
-        cases_passed=statistics.wilson(states.count("passed"), states.count("passed") + states.count("failed")),
+        runs={status: runs[status] for status in get_args(Status)},
+        passed=statistics.wilson(runs["passed"], len(decided)),
+        cases_passed=statistics.wilson(cases["passed"], cases["passed"] + cases["failed"]),
         trigger=score_labels(choices) if choices else None,
         checks=_score_checks(decided),
-        pass_k=statistics.score_pass_k([(len(runs), sum(runs)) for runs in passed.values()]),
-        flaky=tuple(name for name, runs in passed.items() if any(runs) and not all(runs)),
-        usage=reduce(add_usage, (record.usage for record in records), Usage()),
-        runs_without_cost=sum(record.usage.cost is None for record in records if record.status != "skipped"),
+        pass_k=statistics.score_pass_k([(len(found), sum(found)) for found in passed.values()]),
+        flaky=tuple(flaky),
+        usage=total_usage(records),
+        runs_without_cost=len(without_cost),
         seconds_p50=statistics.percentile(seconds, 50),
         seconds_p95=statistics.percentile(seconds, 95),
         calls=sum(record.calls for record in records),
         questions=sum(record.questions for record in records),
         lift=lift,
     )
+
+
+def total_usage(records: Iterable[RunRecord]) -> Usage:
+    return reduce(add_usage, (record.usage for record in records), Usage())
 
 
 def by_case(records: Iterable[RunRecord]) -> Cases:
@@ -128,7 +132,7 @@ def _choice(run: RunRecord) -> LabelChoice:
     return LabelChoice(run.expected_skills, run.loaded_skills, run.forbidden_skills if only_forbids else None)
 
 
-def _score_checks(runs: Sequence[RunRecord]) -> dict[CheckKind, Rate]:
+def _score_checks(runs: Runs) -> dict[CheckKind, Rate]:
     scores: dict[CheckKind, Rate] = {}
     for kind in get_args(CheckKind):
         checks = [check for run in runs for check in run.checks if check.kind == kind]
@@ -150,10 +154,11 @@ def pair_cases(here: Cases, there: Cases, measures: Mapping[str, Measure]) -> di
     for name, measure in measures.items():
         means = [(case_mean(ours, measure), case_mean(theirs, measure)) for ours, theirs in shared]
         known = [(ours, theirs) for ours, theirs in means if ours is not None and theirs is not None]
-        found |= {name: known} if known else {}
+        if known:
+            found[name] = known
     return found
 
 
-def _lift(here: Sequence[RunRecord], there: Sequence[RunRecord]) -> dict[str, PairedScore]:
+def _lift(here: Runs, there: Runs) -> dict[str, PairedScore]:
     pairs = pair_cases(by_case(here), by_case(there), MEASURES)
     return {name: statistics.score_pairs(found, are_rates=name == "passed") for name, found in pairs.items()}

@@ -25,10 +25,9 @@ def write_starter(skill_folder: str) -> str:
         raise EvalError(f"{target} is there already.", code="evals-exist", hint=f"Run it: prowess eval {skill_folder}")
     about = one_line((skill.description or skill.name).split(". ")[0], 200)
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
-    text = text.format(
-        name=json.dumps(skill.name, ensure_ascii=False),
-        folder=visible(os.path.basename(os.path.abspath(skill_folder))),
-        prompt=json.dumps(f"I need help. {about}", ensure_ascii=False),
-    )
+    name = json.dumps(skill.name, ensure_ascii=False)
+    folder = os.path.basename(os.path.abspath(skill_folder))
+    prompt = json.dumps(f"I need help. {about}", ensure_ascii=False)
+    text = text.format(name=name, folder=visible(folder), prompt=prompt)
     write_whole(target, text.encode())
     return target

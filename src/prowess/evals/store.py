@@ -1,7 +1,5 @@
-"""Keeps eval runs: a folder for each, with an append-only results.jsonl. Whatever was written counts after a kill.
-
-The first line is the header, every other line is a record. A line that a kill cut off is dropped, and told.
-"""
+"""Keeps eval runs: a folder for each, with an append-only results.jsonl. The first line is the header, every other line
+is a record. Whatever was written counts after a kill; a line that was cut off is dropped, and told."""
 
 from __future__ import annotations
 
@@ -42,8 +40,7 @@ class EvalHeader(EvalRecord):
 
 
 class StoredRun:
-    """Eval run on disk, open for appending: a new one, or one of the same suite that goes on with its own header.
-    `finished` are the runs that are not repeated; `costs` is the money of all."""
+    """Eval run on disk, open for appending: a new one, or one of the same suite that goes on with its own header."""
 
     def __init__(self, folder: str, header: EvalHeader) -> None:
         path = os.path.join(folder, FILE)
@@ -60,7 +57,8 @@ class StoredRun:
         if self._journal.is_new:
             ensure_ignored(os.path.dirname(os.path.dirname(folder)))  # if that is a project's .agent/
             self._journal.append(header.model_dump_json(by_alias=True).encode())
-        self.folder, self.notes = folder, (_CUT.format(path),) if self._journal.was_cut else ()
+        self.folder = folder
+        self.notes = (_CUT.format(path),) if self._journal.was_cut else ()
         self.header, records, _ = read_run(folder)
         if self.header.digest != header.digest:
             self._journal.close()
@@ -69,9 +67,7 @@ class StoredRun:
             raise EvalError(what, code="eval-run-other-suite", hint=hint)
         self.costs = {record.key: record.usage.cost for record in records if record.usage.cost is not None}
         decided = [record for record in records if record.status in ("passed", "failed")]
-        self.finished = frozenset(
-            record.key for record in decided if not record.replayed
-        )  # recordings may have changed
+        self.finished = frozenset(record.key for record in decided if not record.replayed)  # recordings may change
 
     def append(self, record: RunRecord) -> None:
         self._journal.append(record.model_dump_json(exclude_defaults=True).encode())
@@ -104,7 +100,8 @@ def find_run(places: ConfigPlaces, ref: str) -> str:
     if os.sep in ref and os.path.isfile(os.path.join(named, FILE)):
         return named
     known = list_runs(places)
-    if len(found := find_names(known, ref)) == 1:
+    found = find_names(known, ref)
+    if len(found) == 1:
         return os.path.join(eval_runs_folder(places), found[0])
     said = visible(ref[:80])
     what = f"'{said}' could be {' or '.join(found[:3])}." if found else f"There is no eval run '{said}'."

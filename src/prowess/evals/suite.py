@@ -67,9 +67,9 @@ def _find_files(path: str) -> Iterator[str]:
         raise EvalError(f"There is no file or folder {path!r}.", code="evals-not-found", hint="See: prowess eval -h")
     else:
         for folder in map(Path, _find_folders(path)):
-            files = sorted(folder.iterdir()) if folder.is_dir() else []
-            shown = [file for file in files if file.suffix in _SUFFIXES and not file.name.startswith(".")]
-            yield from (str(file) for file in shown if file.is_file())
+            for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+                if file.suffix in _SUFFIXES and not file.name.startswith(".") and file.is_file():
+                    yield str(file)
 
 
 def _find_folders(path: str) -> list[str]:
@@ -102,9 +102,6 @@ def _make_unique(read: Mapping[str, CasesRead]) -> tuple[SuiteCase, ...]:
     return tuple(cases)
 
 
-# --- fixtures -------------------------------------------------------------------------------------------------------
-
-
 def fixtures(case: Case, base: str) -> list[str]:
     """Paths of the files that a case names. One that is not below `base` is left to the checks of the case."""
     schemas = [each.json_schema for each in (case.expect.output, *case.expect.files) if each is not None]
@@ -117,7 +114,8 @@ def fixtures(case: Case, base: str) -> list[str]:
 
 
 def _digest(cases: Sequence[SuiteCase]) -> str:
-    whole, hashed = hashlib.sha256(), cache(_hash_files)
+    whole = hashlib.sha256()
+    hashed = cache(_hash_files)
     for each in sorted(cases, key=lambda each: each.case.id):  # the order of the paths does not matter
         text = json.dumps([each.skill, each.case.model_dump(mode="json")], sort_keys=True, ensure_ascii=True)
         for line in (text, *map(hashed, fixtures(each.case, each.base))):
@@ -136,10 +134,10 @@ def _hash_files(path: str) -> str:
 
 
 def check_skill_names(suite: Suite, known: Mapping[str, str]) -> None:
-    """Checks that every skill that a case names is there, and that a model can load those that it should. A forbidden
-    skill that is not there would always pass. `known` has the status of each skill."""
+    """Checks that every skill that a case names is `known`, and that a model can load those that it should."""
     for each in suite.cases:
-        skills, catalog = each.case.expect.skills or SkillsExpected(), each.case.catalog or CaseCatalog()
+        skills = each.case.expect.skills or SkillsExpected()
+        catalog = each.case.catalog or CaseCatalog()
         where = f"{each.file}:{each.line}: case {each.case.id!r}: "
         in_steps = (name for rule in each.case.expect.steps for name in sorted(rule.find_skills()))
         for name in (*skills.load, *skills.not_load, *(catalog.skills or ()), *in_steps):

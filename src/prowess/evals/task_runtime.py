@@ -1,7 +1,5 @@
 """Opens the runtime of a task: the whole catalog, without the skills that an arm lacks, with made-up ones beside it.
-
-Opening costs far more than a scripted run, so the runtimes of a process are kept by what decides about them.
-"""
+Opening costs far more than a scripted run, so the runtimes of a process are kept by what decides about them."""
 
 from __future__ import annotations
 

@@ -1,17 +1,13 @@
 """Installs, verifies, updates and packs skills. A pack is one or more skills in a folder, an archive, a repository, a
 site or a Python package.
 
-- api: the public functions install, update, uninstall, rollback, verify, verify_file and pack.
+- api: the public functions.
 - values: a source, an obtained pack, a skill in a pack, an entry of the lock.
-- lock: the files skills.toml (wanted) and skills.lock (installed), and where skills are installed.
+- lock: the files skills.toml (wanted) and skills.lock (installed). disk: changes them and folders together.
 - settings: where skills are installed, and what configuration and policy say.
-- disk: changes folders, lock and wanted file together, with backups.
-- plan: plans an installation, update or restore, and carries it out.
-- remove: uninstall and rollback.
+- plan: plans an installation, update or restore, and carries it out. remove: uninstall and rollback.
 - source: what a SOURCE on the command line means.
-- obtain: a source as a folder on disk: folders, archives, addresses, Python packages.
-- git: a commit of a repository, read through the user's own git.
-- site: the skills of a site that publishes an index.
+- obtain: a source as a folder on disk. git: the same for a commit of a repository.
 - contents: the skills in a pack, read whole, checked, and described for a person.
 - bundle: writes skills into one reproducible zip, and reads the manifest of such a pack.
 - compare: compares skills on disk with the lock and with the manifest of their pack.

@@ -1,10 +1,4 @@
-"""Functions that install, update, remove, verify and write packs. `prowess.packs` exports them.
-
-from prowess import packs
-
-packs.install("acme/skills@v1", skills=["pdf"])
-assert packs.verify().same
-"""
+"""Functions that install, update, remove, verify and write packs. `prowess.packs` exports them."""
 
 from __future__ import annotations
 
@@ -18,13 +12,13 @@ from prowess.errors import FetchError, PackError, StoreError
 from prowess.packs.bundle import WrittenPack, write_pack
 from prowess.packs.compare import Comparison, compare, verify_file
 from prowess.packs.contents import find_skills
-from prowess.packs.lock import PackPlace, check_name, read_lock, read_wanted
+from prowess.packs.lock import PackPlace, check_name, lock_missing, not_installed, read_lock, read_wanted
 from prowess.packs.obtain import obtain
-from prowess.packs.plan import Change, InstallPlan, lock_missing, not_installed, open_planner
+from prowess.packs.plan import Change, InstallPlan, open_planner
 from prowess.packs.remove import rollback, uninstall
 from prowess.packs.settings import PackOptions, load_settings
 from prowess.packs.source import parse_source
-from prowess.packs.values import ConfirmAddresses, Progress, StrPath, no_progress
+from prowess.packs.values import ConfirmAddresses, Lock, Progress, StrPath, no_progress
 from prowess.policy.trust import grant_skills, load_trust
 
 __all__ = ["FetchError", "PackError", "install", "pack", "rollback", "uninstall", "update", "verify", "verify_file"]
@@ -34,8 +28,7 @@ Confirm = Callable[[InstallPlan], bool]  # True: carry it out
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """Result of an installation or update. Without `applied` nothing was changed. `failed` are skills that were not
-    updated: their source cannot be used, they were edited here, or policy denies them."""
+    """Result of an installation or update. Without `applied` nothing was changed. `failed` are not updated."""
 
     place: PackPlace
     changes: tuple[Change, ...]
@@ -74,8 +67,7 @@ def install(
     Without a source it brings the disk to the state of `skills.lock`; `frozen` refuses a lock that is not up to date.
     `skills` chooses some, `name` gives the only one another name. `force` replaces edited skills and keeps a backup.
     `confirm` sees the plan before anything is changed. `confirm_addresses` sees those that only skills.toml and
-    skills.lock of an untrusted folder name, before they are contacted. `options`: `to` (`project`, `user` or a
-    folder), `config`, `cwd` and `environ`. A path object is always a path, also if it looks like `owner/repo`.
+    skills.lock of an untrusted folder name, before they are contacted. A path object is always a path.
     """
     if frozen and (sources or force):
         message = "--frozen restores exactly what the lock says."
@@ -84,10 +76,11 @@ def install(
         raise PackError("Skills can be chosen and named for a SOURCE only.", code="usage", hint="Name the source.")
     settings = load_settings(progress, confirm_addresses, **options)
     with open_planner(settings, dry_run=dry_run) as planner:
-        cwd = settings.places.cwd
-        texts = [each if isinstance(each, str) else os.path.join(cwd, each) for each in sources]
-        chosen = [skills] if isinstance(skills, str) else skills
-        plan = planner.install(texts, chosen, name, force) if sources else planner.restore(frozen, force)
+        if sources:
+            texts = [each if isinstance(each, str) else os.path.join(settings.places.cwd, each) for each in sources]
+            plan = planner.install(texts, [skills] if isinstance(skills, str) else skills, name, force)
+        else:
+            plan = planner.restore(frozen, force)
         return _carry_out(plan, confirm, settings.places.state_dir, dry_run, named=bool(sources))
 
 
@@ -100,8 +93,7 @@ def update(
     progress: Progress = no_progress,
     **options: Unpack[PackOptions],
 ) -> Installed:
-    """Brings installed skills, or those of these names, to the newest content of their sources. Without names, a skill
-    that cannot be updated does not stop the others: it is `failed`."""
+    """Brings installed skills, or those of these names, to their newest content. Without names, some may fail."""
     settings = load_settings(progress, confirm_addresses, **options)
     with open_planner(settings, dry_run=dry_run) as planner:
         return _carry_out(planner.update(names, force), confirm, settings.places.state_dir, dry_run)
@@ -110,13 +102,14 @@ def update(
 def verify(*names: str, progress: Progress = no_progress, **options: Unpack[PackOptions]) -> Verified:
     """Compares installed skills, or those of these names, with the lock. Each file is hashed once."""
     place = load_settings(**options).place
-    lock, found = read_lock(place), {}
+    lock = read_lock(place)
     if not os.path.exists(place.lock) and read_wanted(place):
         raise lock_missing(place)
     for name in names:
         if name not in lock:
             raise not_installed(check_name(name, "verify"), lock)
     chosen = [name for name in lock if not names or name in names]
+    found: dict[str, Comparison] = {}
     for number, name in enumerate(chosen):
         progress("verifying", number, len(chosen))
         found[name] = compare(place.folder(name), lock[name])
@@ -146,18 +139,20 @@ def _carry_out(plan: InstallPlan, confirm: Confirm, state_dir: str, dry_run: boo
         for change in plan.changes:
             if change.skill.folder != plan.place.folder(change.name):  # its files are removed with the plan
                 change.skill.examine()
-    applied, notes = not dry_run and confirm(plan), plan.notes
+    notes = plan.notes
+    applied = not dry_run and confirm(plan)
     if applied:
         plan.apply()
+        shown = [change for change in plan.pending if change.action != "record"]
+        digests = {plan.place.folder(change.name): change.skill.digest for change in shown}
         try:
-            shown = [change for change in plan.pending if change.action != "record"]
-            grant_skills(state_dir, {plan.place.folder(change.name): change.skill.digest for change in shown})
+            grant_skills(state_dir, digests)
         except StoreError as error:
             notes += (f"Installed, but not accepted: {error.message}",)
     return Installed(place=plan.place, changes=plan.changes, notes=notes, failed=plan.failed, applied=applied)
 
 
-def _find_unknown(place: PackPlace, lock: Mapping[str, object]) -> Iterator[str]:
+def _find_unknown(place: PackPlace, lock: Lock) -> Iterator[str]:
     if os.path.isdir(place.root):
         for name in sorted(os.listdir(place.root)):
             if name not in lock and os.path.isfile(os.path.join(place.root, name, "SKILL.md")):

@@ -1,4 +1,4 @@
-"""Writes skills into one reproducible zip, and reads the manifest of such a pack.
+"""Writes skills into one reproducible zip, and reads the manifest of such a pack:
 
 my-skills.zip
   manifest.json      {"schema": "prowess.pack/1", "skills": [{"name", "version", "digest", "files": {…}}]}
@@ -72,27 +72,33 @@ def _without_junk(skill: PackedSkill) -> PackedSkill:
 
 
 def _check_request(target: str, skills: Sequence[PackedSkill], force: bool) -> None:
-    sizes, limits = [file.size_bytes for skill in skills for file in skill.files], DEFAULT_LIMITS
-    above = os.path.realpath(os.path.dirname(target))
+    shown = shown_name(target)
+    number = "one skill" if len(skills) == 1 else f"{len(skills)} skills"
     endings = (".zip", ".skill") if len(skills) == 1 else (".zip",)
+    names = [MANIFEST]
+    sizes: list[int] = []
+    for skill in skills:
+        names += [f"{skill.name}/{file.path}" for file in skill.files]
+        sizes += [file.size_bytes for file in skill.files]
     if not sizes:
-        code, why, hint = "pack-no-skill", "would have no skill", "Name a folder that has a SKILL.md."
-    elif not target.lower().endswith(endings):
-        number = "one skill" if len(skills) == 1 else f"{len(skills)} skills"
-        code, why = "pack-target-name", f"cannot be the name of a pack of {number}"
+        message = f"{shown} would have no skill."
+        raise PackError(message, code="pack-no-skill", hint="Name a folder that has a SKILL.md.")
+    if not target.lower().endswith(endings):
+        message = f"{shown} cannot be the name of a pack of {number}."
         hint = "Use a name that ends with .zip, or with .skill for one skill."
-    elif any(is_inside(os.path.realpath(skill.folder), above) for skill in skills):
-        code, why = "pack-target-inside", "is inside a skill, so the next pack would contain it"
-        hint = "Write it to a folder outside the skill."
-    elif os.path.lexists(target) and not force:
-        code, why, hint = "pack-exists", "exists", "Use another name, or --force to replace it."
-    elif len(sizes) >= limits.max_entries or sum(sizes) > limits.max_total_bytes or max(sizes) > limits.max_file_bytes:
-        code, why = "pack-too-large", f"would have {len(sizes)} files, the largest of {max(sizes)} bytes"
+        raise PackError(message, code="pack-target-name", hint=hint)
+    above = os.path.realpath(os.path.dirname(target))
+    if any(is_inside(os.path.realpath(skill.folder), above) for skill in skills):
+        message = f"{shown} is inside a skill, so the next pack would contain it."
+        raise PackError(message, code="pack-target-inside", hint="Write it to a folder outside the skill.")
+    if os.path.lexists(target) and not force:
+        raise PackError(f"{shown} exists.", code="pack-exists", hint="Use another name, or --force to replace it.")
+    limits = DEFAULT_LIMITS
+    if len(sizes) >= limits.max_entries or sum(sizes) > limits.max_total_bytes or max(sizes) > limits.max_file_bytes:
+        message = f"{shown} would have {len(sizes)} files, the largest of {max(sizes)} bytes."
         hint = "No installation would unpack it. Leave large files out, or write several packs."
-    else:
-        check_portable_names([MANIFEST, *(f"{skill.name}/{file.path}" for skill in skills for file in skill.files)])
-        return
-    raise PackError(f"{shown_name(target)} {why}.", code=code, hint=hint)
+        raise PackError(message, code="pack-too-large", hint=hint)
+    check_portable_names(names)
 
 
 def _read(folder: str, file: SkillFile) -> bytes:
@@ -125,14 +131,14 @@ def _render_manifest(skills: Sequence[PackedSkill]) -> bytes:
         files = to_records(skill.files)
         records.append(_SkillRecord(name=skill.name, version=skill.version, digest=skill.digest, files=files))
     document = to_json(_ManifestRecord(schema=_SCHEMA, skills=tuple(records)))
-    return (json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
+    text = json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False)
+    return f"{text}\n".encode()
 
 
 def read_manifest(folder: str) -> dict[str, tuple[SkillFile, ...]] | None:
-    """Returns the files of the skills of an unpacked pack by their folders, as its manifest lists them. The manifest is
-    at the top or in the only folder there. None when there is none, or when it belongs to something else."""
+    """Returns the files of the skills of a pack, by their folders, as its manifest lists them. None without one."""
     names = os.listdir(folder)
-    wrapper = f"{names[0]}/" if len(names) == 1 and names != [MANIFEST] else ""
+    wrapper = f"{names[0]}/" if len(names) == 1 and names != [MANIFEST] else ""  # the only folder of the pack
     try:
         data = read_regular(inside(folder, f"{wrapper}{MANIFEST}"), _MAX_MANIFEST_BYTES)
         if b'"prowess.pack/' not in data:
@@ -142,8 +148,7 @@ def read_manifest(folder: str) -> dict[str, tuple[SkillFile, ...]] | None:
         if isinstance(schema, str) and schema.startswith("prowess.pack/") and schema != _SCHEMA:
             message = f"The pack has the newer format {visible(schema)[:40]}."
             raise PackError(message, code="manifest-newer", hint="Update Prowess, and try again.")
-        record = from_json(_ManifestRecord, document)
-        return {f"{wrapper}{skill.name}": _files_of(skill) for skill in record.skills}
+        return {f"{wrapper}{skill.name}": _files_of(skill) for skill in from_json(_ManifestRecord, document).skills}
     except (FileNotFoundError, NotADirectoryError, PathEscape):
         return None
     except (OSError, ValueError, RecursionError) as error:

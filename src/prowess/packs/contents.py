@@ -1,8 +1,5 @@
-"""Finds the skills in an obtained pack: each is read whole, hashed once, checked, and described for a person.
-
-A pack is used as a whole: one skill that cannot be read, one name twice or one unsafe file refuses it. A skill that
-nobody asked for (`only`) is not read.
-"""
+"""Finds the skills in an obtained pack: each is read whole, hashed once, checked, and described for a person. One skill
+that cannot be read, one name twice or one unsafe file refuses the whole pack."""
 
 from __future__ import annotations
 
@@ -43,7 +40,27 @@ def find_skills(
     gets the skills, are not of the pack. `notes` gets what was left out."""
     told: list[str] = [] if notes is None else notes
     obtained = replace(obtained, folder=os.path.realpath(obtained.folder))
-    narrowed = None if obtained.source.kind == "git" else obtained.source.path  # git has read only this folder
+    entries = _find_entries(obtained, outside, told)
+    if only:
+        entries = _choose(entries, only, obtained)
+    skills: list[PackedSkill] = []
+    for number, entry in enumerate(entries):
+        progress("checking skills", number, len(entries))
+        skill = _read(entry, obtained)
+        skills.append(skill)
+        if skill.left_out:
+            what = name_some(skill.left_out, 5, quote="")[:400]
+            told.append(f"{visible(skill.name)}: left out, because it is no part of a skill: {visible(what)}")
+    progress("checking skills", len(entries), len(entries))
+    skills = _without_copies(skills, told)
+    _check_against_manifest(skills, obtained, is_whole=not only and not obtained.source.path)
+    return skills
+
+
+def _find_entries(obtained: Obtained, outside: str | None, told: list[str]) -> list[Entry]:
+    source = obtained.source
+    shown = shown_name(source.text)
+    narrowed = None if source.kind == "git" else source.path  # git has read only this folder
     try:
         folder = inside(obtained.folder, narrowed or "")
     except PathEscape as error:
@@ -52,29 +69,19 @@ def find_skills(
     problems = [f"{visible(_below(finding.path, obtained))}: {finding.message}" for finding in found.findings]
     if not found.entries:
         hint = problems[0] if problems else "A skill is a folder with a SKILL.md. Check the source."
-        raise PackError(f"{shown_name(obtained.source.text)} has no SKILL.md.", code="pack-no-skill", hint=hint)
+        raise PackError(f"{shown} has no SKILL.md.", code="pack-no-skill", hint=hint)
     told += problems
-    target = None if outside is None or obtained.is_ours else os.path.realpath(outside)
-    entries = [entry for entry in found.entries if not target or not is_inside(target, entry.path)]
+    if outside is None or obtained.is_ours:
+        return list(found.entries)
+    target = os.path.realpath(outside)
+    entries = [entry for entry in found.entries if not is_inside(target, entry.path)]
     if not entries:
-        message = f"The skills of {shown_name(obtained.source.text)} are where they would be installed already."
+        message = f"The skills of {shown} are where they would be installed already."
         raise PackError(message, code="pack-no-skill", hint="To let models use them: prowess trust")
-    entries = _choose(entries, only, obtained)
-    skills: list[PackedSkill] = []
-    for number, entry in enumerate(entries):
-        progress("checking skills", number, len(entries))
-        skill = _read(entry, obtained)
-        skills.append(skill)
-        if skill.left_out:
-            what = visible(name_some(skill.left_out, 5, quote="")[:400])
-            told.append(f"{visible(skill.name)}: left out, because it is no part of a skill: {what}")
-    progress("checking skills", len(entries), len(entries))
-    skills = _without_copies(skills, told)
-    _check_against_manifest(skills, obtained, is_whole=not only and not obtained.source.path)
-    return skills
+    return entries
 
 
-def _choose(entries: Sequence[Entry], only: Sequence[str], obtained: Obtained) -> Sequence[Entry]:
+def _choose(entries: Sequence[Entry], only: Sequence[str], obtained: Obtained) -> list[Entry]:
     names = sorted({name_of(entry) for entry in entries})
     for wanted in only:
         if wanted not in names:
@@ -83,7 +90,7 @@ def _choose(entries: Sequence[Entry], only: Sequence[str], obtained: Obtained) -
             hint = f"Did you mean {some}?" if near else f"It has: {some}."
             message = f"{shown_name(obtained.source.text)} has no skill {shown_name(wanted)}."
             raise PackError(message, code="pack-skill-unknown", hint=hint)
-    return [entry for entry in entries if name_of(entry) in only] if only else entries
+    return [entry for entry in entries if name_of(entry) in only]
 
 
 def name_of(entry: Entry) -> str:
@@ -97,8 +104,8 @@ def _read(entry: Entry, obtained: Obtained) -> PackedSkill:
     name = name_of(entry)
     path = _below(entry.path, obtained)
     if entry.linked and not is_inside(obtained.folder, os.path.realpath(entry.linked)):
-        hint = "Name that folder itself as the source."
-        raise unsafe_name("link", path, "is a link to a skill outside the source", hint)
+        why = "is a link to a skill outside the source"
+        raise unsafe_name("link", path, why, "Name that folder itself as the source.")
     tree = list_files(entry.real_path, hashes=obtained.hashes)
     _check_tree(tree, entry, path, obtained)
     if not obtained.is_ours:  # else they were checked when they were written
@@ -140,15 +147,15 @@ def _check_tree(tree: SkillTree, entry: Entry, path: str, obtained: Obtained) ->
     if unsafe:
         why = "is a link or a special file, and would be missing from the installed skill"
         raise unsafe_name("link", unsafe[0], why, "Put a plain file in its place.")
-    if git := find_git_folder(file.path for file in tree.files):
+    git = find_git_folder(file.path for file in tree.files)
+    if git:
         why = "is part of a git repository, and git would run programs that its configuration names"
         raise unsafe_name("git", f"{prefix}{git}", why, "Leave the repository out, or pack it as an archive.")
     for note in (*entry.notes, *tree.notes):
         if note.code in FATAL or note.code in TOO_LARGE:
             why = entry.finding_of(note)
             message = f"The skill {shown_name(path or '.')} cannot be used: {why.message}"
-            hint = why.hint or "Ask its author to repair it."
-            raise PackError(message, code="pack-skill-invalid", hint=hint)
+            raise PackError(message, code="pack-skill-invalid", hint=why.hint or "Ask its author to repair it.")
     if all(file.path != entry.file for file in tree.files):
         raise _changed(entry, obtained)
 
@@ -178,8 +185,7 @@ def _check_against_manifest(skills: Iterable[PackedSkill], obtained: Obtained, *
     if manifest is None:
         return
     found = {skill.path: skill.files for skill in skills}
-    folders = found.keys() | manifest.keys() if is_whole else found.keys()
-    for folder in sorted(folders):
+    for folder in sorted(found.keys() | manifest.keys() if is_whole else found.keys()):
         for kind, path in file_differences(manifest.get(folder, ()), found.get(folder, ())):
             message = f"{shown_name(f'{folder}/{path}')} is not as the manifest says: {kind}."
             hint = "Get the pack again: somebody changed it after packing."

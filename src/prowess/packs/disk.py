@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from prowess._internal.folder_backups import find_backup, new_backup, remove_backups
 from prowess._internal.folder_swap import FolderMove, swap
-from prowess.packs.lock import PackPlace, WantedSkill, edit_wanted, parse_locked, render_lock, render_locked
-from prowess.packs.values import LockedSkill
+from prowess.packs.lock import PackPlace, edit_wanted, parse_locked, render_lock, render_locked
+from prowess.packs.values import Lock, LockedSkill, WantedChanges
 from prowess.skills.file_list import digest_of, find_files
 
 BACKUPS = "backups/"
@@ -22,8 +22,7 @@ def find_digest(folder: str) -> str | None:
 
 
 def make_room(place: PackPlace, name: str, locked: LockedSkill | None, staging: str) -> str:
-    """Returns the place below `<root>/.prowess` for a skill that is replaced or removed: a new backup, which keeps its
-    entry of the lock. Without such a skill, a place in the staging folder."""
+    """Returns a place below `<root>/.prowess` for a skill that is replaced or removed: a new backup, if it is there."""
     if not os.path.lexists(place.folder(name)):
         return f"{staging}/none-{name}"
     document = None if locked is None else render_locked(locked)
@@ -31,8 +30,7 @@ def make_room(place: PackPlace, name: str, locked: LockedSkill | None, staging: 
 
 
 def newest_backup(place: PackPlace, name: str) -> tuple[str, LockedSkill | None] | None:
-    """Returns the place of the newest backup and its entry of the lock. The entry is None for a skill that was not
-    installed by Prowess."""
+    """Returns the place of the newest backup, and its entry of the lock if Prowess had installed it."""
     found = find_backup(place.root, name)
     if found is None:
         return None
@@ -42,12 +40,7 @@ def newest_backup(place: PackPlace, name: str) -> tuple[str, LockedSkill | None]
         return found[0], None
 
 
-def write(
-    place: PackPlace,
-    moves: Sequence[FolderMove],
-    lock: Mapping[str, LockedSkill],
-    wanted: Mapping[str, WantedSkill | None],
-) -> None:
+def write(place: PackPlace, moves: Sequence[FolderMove], lock: Lock, wanted: WantedChanges) -> None:
     """Swaps folders, lock and wanted file together, and removes old backups. The caller holds the root."""
     files: dict[str, bytes | None] = {place.lock: render_lock(lock)}
     edited = edit_wanted(place, wanted)

@@ -68,14 +68,12 @@ def obtain_commit(
     """Fetches the ref of a source, or exactly `commit`, and writes the files of its skills below `into`."""
     left_out: dict[str, list[str]] = {kind: [] for kind in _NOTES}
     folder = os.path.join(into, name_from_url(source.path or source.location))
-    wanted, what = commit or source.ref or "HEAD", f"Fetching {visible(source.text[:200])}"
+    wanted = commit or source.ref or "HEAD"
+    what = f"Fetching {visible(source.text[:200])}"
+    ends = time.monotonic() + timeout_s
     with _errors(source), tempfile.TemporaryDirectory(dir=into, prefix=".git-") as work:
         git = GitRepository(
-            source.location,
-            work,
-            environ=environ,
-            ends=time.monotonic() + timeout_s,
-            report=lambda size: progress(what, size, None),
+            source.location, work, environ=environ, ends=ends, report=lambda size: progress(what, size, None)
         )
         found = git.fetch(wanted)
         if found is None or commit not in (None, found):
@@ -88,8 +86,13 @@ def obtain_commit(
             raise _error(source, "pack-too-large")
         members = _members(git.read_files(blobs), left_out["Git LFS pointers"])
         write_members(members, folder, limits=limits, report=lambda count: progress("Reading files", count, len(blobs)))
-    notes, links = tuple(_note(kind, paths) for kind, paths in left_out.items() if paths), sorted(left_out["Links"])
-    return Obtained(source=source, folder=folder, is_ours=True, commit=found, notes=notes, left_out=tuple(links))
+    notes: list[str] = []
+    for kind, paths in left_out.items():
+        if paths:
+            named = visible(", ".join(paths)[:300])
+            notes.append(f"{kind} ({len(paths)}): {named}. {_NOTES[kind]}")
+    links = tuple(sorted(left_out["Links"]))
+    return Obtained(source=source, folder=folder, is_ours=True, commit=found, notes=tuple(notes), left_out=links)
 
 
 def _members(files: Iterable[tuple[GitBlob, bytes]], pointers: list[str]) -> Iterator[Member]:
@@ -101,9 +104,10 @@ def _members(files: Iterable[tuple[GitBlob, bytes]], pointers: list[str]) -> Ite
 
 
 def _blobs_of_skills(listing: str, left_out: dict[str, list[str]], limits: ArchiveLimits) -> list[GitBlob]:
-    """Reads `ls-tree -r -z -l`. Only files below a SKILL.md and files at the top are kept, so that a large repository
-    with a few skills stays within the limits. PackUnsafe if one of them is too long or too deep."""
+    """Reads `ls-tree -r -z -l`. Keeps files at the top and below a SKILL.md, so that a large repository with a few
+    skills stays within the limits. PackUnsafe if one of them is too long or too deep."""
     found: list[GitBlob] = []
+    homes: set[str] = set()  # folders with a SKILL.md
     for record in listing.split("\0")[:-1]:
         head, _, path = record.partition("\t")
         mode, kind, oid, size = head.split()
@@ -112,19 +116,20 @@ def _blobs_of_skills(listing: str, left_out: dict[str, list[str]], limits: Archi
         elif mode == "120000":
             left_out["Links"].append(path)
         else:
-            found.append(GitBlob(path, oid, int(size), mode == "100755"))
-    named = (blob.path.rpartition("/") for blob in found)
-    homes = {folder for folder, _, name in named if name.lower() == "skill.md"}
-    kept = [blob for blob in found if "/" not in blob.path or _is_below(blob.path, homes, limits)]
+            blob = GitBlob(path, oid, int(size), mode == "100755")
+            found.append(blob)
+            folder, _, name = path.rpartition("/")
+            if name.lower() == "skill.md":
+                homes.add(folder)
+    kept = [blob for blob in found if _is_kept(blob.path, homes, limits)]
     for blob in kept:
         check_path_size(blob.path, limits)
     return kept
 
 
-def _is_below(path: str, homes: set[str], limits: ArchiveLimits) -> bool:
-    """True if a folder above `path` is one of `homes`. Looks at no more folders than a path may have, so that the time
-    for all paths grows with their number only."""
-    if "" in homes or path.rpartition("/")[0] in homes:
+def _is_kept(path: str, homes: set[str], limits: ArchiveLimits) -> bool:
+    """Looks at no more folders above `path` than a path may have, so that the time grows with the paths only."""
+    if "" in homes or "/" not in path or path.rpartition("/")[0] in homes:
         return True
     parts = path[: limits.max_path_bytes].split("/", limits.max_depth)[:-1]
     return not homes.isdisjoint(itertools.accumulate(parts, "{}/{}".format))
@@ -140,14 +145,10 @@ def _errors(source: PackSource) -> Iterator[None]:
             raise _error(source, _REASONS[error.reason], error.words) from error
         text, refused, _ = f"\n{error.words}".partition("\nfatal: remote error:")
         own = [line.strip() for line in text.split("\n") if line.startswith(("fatal:", "error:", "ssh:"))]
+        if refused and not own:
+            own = ["the server refused"]
         codes = (code for line in own for code, signs in _SIGNS.items() if re.search(signs, line))
-        words = own[0] if own else "the server refused" * bool(refused)
-        raise _error(source, next(codes, "git-failed"), words) from error
-
-
-def _note(kind: str, paths: list[str]) -> str:
-    named = visible(", ".join(paths)[:300])
-    return f"{kind} ({len(paths)}): {named}. {_NOTES[kind]}"
+        raise _error(source, next(codes, "git-failed"), "".join(own[:1])) from error
 
 
 def _error(source: PackSource, code: str, detail: str = "") -> PackError:

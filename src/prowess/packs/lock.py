@@ -1,7 +1,6 @@
 """Reads and writes `skills.toml` (the skills that are wanted) and `skills.lock` (the skills that are installed).
 
-A person may edit skills.toml, so only single lines of it are changed, and the result is read again before it counts.
-The lock is JSON, sorted, so that two branches merge line by line.
+A person may edit skills.toml, so only single lines of it are changed. The lock is sorted, so that branches merge well.
 """
 
 from __future__ import annotations
@@ -9,22 +8,22 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Any, NamedTuple, get_args
 
 from prowess._internal.files import read_regular
 from prowess._internal.folder_swap import BESIDE
-from prowess._internal.paths import is_inside
+from prowess._internal.paths import is_inside, user_path
 from prowess._internal.portable_names import is_portable_folder
 from prowess._internal.toml_lines import edit_table, parse_toml
 from prowess.core.findings import visible
 from prowess.errors import PackError
-from prowess.packs.values import LockedSkill, SourceKind
+from prowess.packs.values import Lock, LockedSkill, SourceKind, WantedChanges, WantedSkill
 from prowess.runtime.config import ConfigPlaces
 from prowess.skills.file_list import from_records, to_records
 from prowess.skills.scanner import SKIPPED
+from prowess.skills.spelling import near_names
 
 SCHEMA = "prowess.lock/1"
 _MAX_BYTES = 64 << 20
@@ -55,34 +54,21 @@ def find_place(to: str, places: ConfigPlaces) -> PackPlace:
     """Returns the place that `--to` names: `project`, `user`, or a folder of skills."""
     if to in ("project", "user"):
         base = places.project if to == "project" else places.home
-        agent = os.path.join(base, ".agent")
-        root, wanted, lock = (os.path.join(agent, name) for name in ("skills", "skills.toml", "skills.lock"))
-        leads_out = to == "project" and not is_inside(os.path.realpath(base), os.path.realpath(root))
+        above = os.path.join(base, ".agent")
+        root = os.path.join(above, "skills")
+        real_root = os.path.realpath(root)
+        leads_out = to == "project" and not is_inside(os.path.realpath(base), real_root)
         if leads_out or os.path.islink(root):  # a repository must not decide where we write
-            message = f"{root} is a link to {visible(os.path.realpath(root)[:200])}."
-            hint = "If you mean that folder, name it: --to FOLDER"
-            raise PackError(message, code="target-unsafe", hint=hint)
-        return PackPlace(root, wanted, lock, base)
-    root = os.path.abspath(os.path.join(places.cwd, os.path.expanduser(to)))
-    if os.path.lexists(root) and not os.path.isdir(root):
-        hint = "Name a folder of skills, or a new one."
-        raise PackError(f"{to} is not a folder.", code="target-not-folder", hint=hint)
-    return PackPlace(root, os.path.join(root, "skills.toml"), os.path.join(root, "skills.lock"), root)
-
-
-# --- wanted -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class WantedSkill:
-    """Skill that somebody wants: its source, and its name there."""
-
-    source: str
-    skill: str
-
-    def row(self, name: str) -> str | dict[str, str]:
-        """Returns its value in the file, for a skill that is called `name` here."""
-        return self.source if self.skill == name else {"source": self.source, "skill": self.skill}
+            message = f"{root} is a link to {visible(real_root[:200])}."
+            raise PackError(message, code="target-unsafe", hint="If you mean that folder, name it: --to FOLDER")
+    else:
+        base = above = root = os.path.abspath(user_path(places.cwd, to))
+        if os.path.lexists(root) and not os.path.isdir(root):
+            hint = "Name a folder of skills, or a new one."
+            raise PackError(f"{to} is not a folder.", code="target-not-folder", hint=hint)
+    wanted = os.path.join(above, "skills.toml")
+    lock = os.path.join(above, "skills.lock")
+    return PackPlace(root, wanted, lock, base)
 
 
 def read_wanted(place: PackPlace) -> dict[str, WantedSkill]:
@@ -100,14 +86,16 @@ def _parse_wanted(text: str, path: str) -> dict[str, WantedSkill]:
         raise _invalid(path, f"'{next(iter(table), 'skills')}' is not the table [skills]")
     wanted = {}
     for name, value in rows.items():
-        row = {"source": value, "skill": name} if isinstance(value, str) else value
+        row = {"source": value} if isinstance(value, str) else value
         if not isinstance(row, dict) or not isinstance(row.get("source"), str) or row.keys() - {"source", "skill"}:
             raise _invalid(path, f"'{visible(name)}' is neither a source nor {{ source = …, skill = … }}")
-        wanted[check_name(name, path)] = WantedSkill(row["source"], check_name(str(row.get("skill", name)), path))
+        check_name(name, path)
+        there = check_name(str(row.get("skill", name)), path)
+        wanted[name] = WantedSkill(row["source"], there)
     return wanted
 
 
-def edit_wanted(place: PackPlace, changes: Mapping[str, WantedSkill | None]) -> bytes | None:
+def edit_wanted(place: PackPlace, changes: WantedChanges) -> bytes | None:
     """Returns the file with the changes, or None when nothing changes. Comments and other lines stay."""
     text = _read(place.wanted)
     before = _parse_wanted(text, place.wanted)
@@ -124,9 +112,6 @@ def edit_wanted(place: PackPlace, changes: Mapping[str, WantedSkill | None]) -> 
     return edited.encode()
 
 
-# --- lock -------------------------------------------------------------------------------------------------------------
-
-
 def read_lock(place: PackPlace) -> dict[str, LockedSkill]:
     """Returns the installed skills by their name here. Without the file, none."""
     text = _read(place.lock)
@@ -141,8 +126,7 @@ def read_lock(place: PackPlace) -> dict[str, LockedSkill]:
         raise _invalid(place.lock, str(error)[:200]) from None
     if str(schema).startswith("prowess.lock/"):
         message = f"{place.lock} was written by a newer release ({visible(str(schema))[:40]})."
-        hint = "Update Prowess: pip install -U prowess"
-        raise PackError(message, code="lock-newer", hint=hint)
+        raise PackError(message, code="lock-newer", hint="Update Prowess: pip install -U prowess")
     raise _invalid(place.lock, f'it does not say "schema": "{SCHEMA}"')
 
 
@@ -153,11 +137,11 @@ def parse_locked(data: Any) -> LockedSkill:
         raise ValueError("a skill is not an object")
     values: dict[str, Any] = {name: data.get(name) for name in _FIELDS}
     for name, value in values.items():
-        if not isinstance(value, str) and (value is not None or name in _TEXTS):
-            raise ValueError(f"'{name}' must be a text, not {value!r}"[:200])
         if isinstance(value, str):
             value.encode()  # ValueError for half of a surrogate pair, which could not be written again
-    if not _COMMIT.fullmatch(values["commit"] or "0" * 7):
+        elif value is not None or name in _TEXTS:
+            raise ValueError(f"'{name}' must be a text, not {value!r}"[:200])
+    if values["commit"] and not _COMMIT.fullmatch(values["commit"]):
         raise ValueError("'commit' is not the id of a commit")
     if values["kind"] not in get_args(SourceKind) or not _DIGEST.fullmatch(values["digest"]):
         raise ValueError("'kind' is not known, or 'digest' is not sha256: and 64 hexadecimal digits")
@@ -167,30 +151,30 @@ def parse_locked(data: Any) -> LockedSkill:
 def render_locked(skill: LockedSkill) -> dict[str, Any]:
     """Returns the JSON of one installed skill."""
     values = {name: getattr(skill, name) for name in _FIELDS}
-    files = to_records(skill.files)
-    return {name: value for name, value in values.items() if value is not None} | {"files": files}
+    known = {name: value for name, value in values.items() if value is not None}
+    return known | {"files": to_records(skill.files)}
 
 
-def render_lock(skills: Mapping[str, LockedSkill]) -> bytes:
+def render_lock(skills: Lock) -> bytes:
     """Returns the file: sorted, with one line for each value and each file of a skill."""
-    rows, between = [], ",\n"
+    rows = []
     for name, skill in sorted(skills.items()):
         row = render_locked(skill)
         files = ",\n".join(f"    {_json(path)}: {_json(file)}" for path, file in sorted(row.pop("files").items()))
         values = "".join(f"   {_json(key)}: {_json(value)},\n" for key, value in sorted(row.items()))
         rows.append(f'  {_json(name)}: {{\n{values}   "files": {{\n{files}\n   }}\n  }}')
-    return f'{{\n "schema": "{SCHEMA}",\n "skills": {{\n{between.join(rows)}\n }}\n}}\n'.encode()
+    text = ",\n".join(rows)
+    return f'{{\n "schema": "{SCHEMA}",\n "skills": {{\n{text}\n }}\n}}\n'.encode()
 
 
 _json = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode  # without an indent it is ten times as fast
 
 
-# --- shared -----------------------------------------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=10_000)  # a name is in the lock, in the wanted file and in the plan
 def _can_be_folder(name: str) -> bool:
-    return is_portable_folder(name) and name.casefold() not in (*SKIPPED, *BESIDE)
+    if name.casefold() in (*SKIPPED, *BESIDE):
+        return False
+    return is_portable_folder(name)
 
 
 def check_name(name: str, where: str) -> str:
@@ -198,8 +182,7 @@ def check_name(name: str, where: str) -> str:
     if _can_be_folder(name):
         return name
     message = f"{where}: '{visible(name)[:80]}' cannot be the name of a skill's folder."
-    hint = "Use lower-case letters, digits and single hyphens."
-    raise PackError(message, code="name-unsafe", hint=hint)
+    raise PackError(message, code="name-unsafe", hint="Use lower-case letters, digits and single hyphens.")
 
 
 def _read(path: str) -> str:
@@ -222,7 +205,22 @@ def _read(path: str) -> str:
 
 
 def _invalid(path: str, why: str) -> PackError:
-    code, hint = "wanted-invalid", "Mend it."
+    message = f"{path} cannot be used: {visible(why[:300])}."
     if path.endswith(".lock"):
-        code, hint = "lock-invalid", "Restore it from version control, or delete it and install again."
-    return PackError(f"{path} cannot be used: {visible(why[:300])}.", code=code, hint=hint)
+        hint = "Restore it from version control, or delete it and install again."
+        return PackError(message, code="lock-invalid", hint=hint)
+    return PackError(message, code="wanted-invalid", hint="Mend it.")
+
+
+def lock_missing(place: PackPlace) -> PackError:
+    hint = "Commit skills.lock, or run this where it is."
+    return PackError(f"There is no {place.lock}.", code="lock-missing", hint=hint)
+
+
+def not_installed(name: str, known: Collection[str]) -> PackError:
+    message = f"'{visible(name)[:80]}' is not installed here."
+    hint = "See: prowess verify --all"
+    near = near_names(name, known, limit=3)
+    if near:
+        hint = f"Did you mean {' or '.join(near)}? {hint}"
+    return PackError(message, code="not-installed", hint=hint)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from prowess._internal.archive import write_members
+from prowess._internal.archive import DEFAULT_LIMITS, ArchiveLimits, write_members
 from prowess._internal.fetch import fetch
-from prowess._internal.files import open_regular
+from prowess._internal.files import hash_regular, read_chunks
 from prowess._internal.python_packages import find_distribution, find_package_folder, folder_members
+from prowess._internal.tar import Member
 from prowess._internal.unpack import name_from_url, unpack
 from prowess._internal.urls import shown_url
 from prowess.core.findings import visible
-from prowess.errors import FetchError, PackError, PackMismatch
+from prowess.errors import FetchError, PackError, PackMismatch, PackUnsafe
 from prowess.packs.git import obtain_commit
-from prowess.packs.site import obtain_site
 from prowess.packs.values import Obtained, PackSource, Progress, no_progress
+from prowess.runtime.services.site_index import SiteSkill, read_index
 from prowess.skills.scanner import SKIPPED
 
 ENTRY_POINTS = "prowess.skills"  # group of a Python distribution; the value is `package.folder` or `package:folder`
@@ -36,16 +37,15 @@ def obtain(
     progress: Progress = no_progress,
     environ: Mapping[str, str],
 ) -> Obtained:
-    """Returns the source on disk, in place or below `into`, a new folder that the caller removes.
-
-    `commit` and `sha256` are pins of a lock; PackMismatch if the content is another. `skills` are the wanted ones, for
-    sources that give skills one by one.
-    """
+    """Returns the source on disk, in place or below `into`, a new folder that the caller removes. `commit` and `sha256`
+    are pins of a lock; PackMismatch if the content is another. `skills` are those that are wanted of a site."""
     shown = visible(source.text[:200])
     if source.kind in ("folder", "archive") and not os.path.exists(source.location):
         message = f"There is no {source.kind} {shown}."
-        needs_git = " With @ref or #path it is a git repository." if re.search("[@#]", source.text) else ""
-        raise PackError(message, code="source-missing", hint=f"Check the path.{needs_git}")
+        hint = "Check the path."
+        if re.search("[@#]", source.text):
+            hint += " With @ref or #path it is a git repository."
+        raise PackError(message, code="source-missing", hint=hint)
     try:
         os.makedirs(into, exist_ok=True)
         match source.kind:
@@ -72,14 +72,18 @@ def obtain(
 
 def _file(source: PackSource, into: str, locked: str | None, progress: Progress) -> Obtained:
     """Unpacks an archive, or the file behind an address."""
-    file, shown, address = source.location, visible(source.text[:200]), shown_url(source.location)
+    file = source.location
+    shown = visible(source.text[:200])
+    notes: tuple[str, ...] = ()
     with tempfile.TemporaryDirectory(dir=into, prefix=".download-") as work:
         if source.kind == "url":
-            file, pin = os.path.join(work, "file"), locked or source.sha256
+            file = os.path.join(work, "file")
+            address = shown_url(source.location)
+            notes = () if address == source.location else (_NOT_LOCKED,)
             what = f"Downloading {visible(address[:200])}"
+            pin = locked or source.sha256
             fetch(source.location, file, sha256=pin, report=lambda done, total: progress(what, done, total))
-        with os.fdopen(open_regular(file, follow=True), "rb") as opened:
-            found = hashlib.file_digest(opened, "sha256").hexdigest()
+        found = hash_regular(file)
         for pin in (source.sha256, locked):
             if pin not in (None, found):
                 message = f"{shown} has sha256 {found}, but {pin} is pinned."
@@ -88,36 +92,83 @@ def _file(source: PackSource, into: str, locked: str | None, progress: Progress)
         folder = os.path.join(os.path.realpath(into), name_from_url(source.location))
         written = unpack(file, folder, shown=shown, report=lambda count: progress("Unpacking", count, None))
     hashes = {os.path.join(folder, path): digest for path, digest in written.items()}
-    notes = () if source.kind == "archive" or address == source.location else (_NOT_LOCKED,)
     return Obtained(source=source, folder=folder, is_ours=True, sha256=found, notes=notes, hashes=hashes)
 
 
 def _package(source: PackSource, into: str, environ: Mapping[str, str]) -> Obtained:
     """Copies the folders that a distribution declares. The package is found by its files and never imported."""
-    name, found = visible(source.location), find_distribution(source.location, environ)
+    name = visible(source.location)
+    found = find_distribution(source.location, environ)
     if found is None:
         message = f"The Python package '{name}' is not installed here."
         hint = "Check the spelling. If you trust this package, install it in this environment, then try again."
         raise PackError(message, code="package-missing", hint=hint)
     distribution, bases = found
     try:
-        entries, version = distribution.entry_points.select(group=ENTRY_POINTS), distribution.version
+        entries = distribution.entry_points.select(group=ENTRY_POINTS)
+        version = distribution.version
     except (ValueError, TypeError, KeyError):  # not UTF-8, a line without '=', or no version
         message = f"The metadata of the Python package '{name}' cannot be read."
         raise PackError(message, code="package-unreadable", hint="Tell the author of the package.") from None
     if not entries:
         hint = f"Its author adds an entry point to the group '{ENTRY_POINTS}', with the folder of the skills."
         raise PackError(f"The Python package '{name}' declares no skills.", code="package-no-skills", hint=hint)
-    folders = ((entry.name, _entry_folder(entry.name, entry.value, bases)) for entry in entries)
     folder = os.path.join(into, source.location)
-    write_members((member for name, top in folders for member in folder_members(name, top, SKIPPED)), folder)
+    write_members(_find_members([(entry.name, entry.value) for entry in entries], bases), folder)
     return Obtained(source=source, folder=folder, is_ours=True, version=version)
 
 
-def _entry_folder(name: str, value: str, bases: Sequence[str]) -> str:
-    """Returns the folder that an entry point names."""
-    folder = find_package_folder(value, bases) if _ENTRY_NAME.fullmatch(name) else None
-    if folder is None:
-        message = f"The entry point {name[:80]!a} = {value[:80]!a} names no folder of the package."
-        raise PackError(message, code="package-entry-invalid", hint="Tell the author of the package.")
-    return folder
+def _find_members(declared: Iterable[tuple[str, str]], bases: Sequence[str]) -> Iterator[Member]:
+    """Yields the files of the folders that entry points name."""
+    for name, value in declared:
+        folder = find_package_folder(value, bases) if _ENTRY_NAME.fullmatch(name) else None
+        if folder is None:
+            message = f"The entry point {name[:80]!a} = {value[:80]!a} names no folder of the package."
+            raise PackError(message, code="package-entry-invalid", hint="Tell the author of the package.")
+        yield from folder_members(name, folder, SKIPPED)
+
+
+def obtain_site(
+    source: PackSource,
+    into: str,
+    *,
+    skills: Sequence[str] = (),
+    progress: Progress = no_progress,
+    limits: ArchiveLimits = DEFAULT_LIMITS,
+) -> Obtained:
+    """Downloads the skills of these names, or all, each into `into/NAME`."""
+    notes: list[str] = []
+    shown = visible(source.text[:200])
+    known = {skill.name: skill for skill in read_index(source.location, notes=notes)}
+    if unknown := [name for name in skills if name not in known]:
+        message = f"{shown} publishes no skill '{visible(unknown[0][:64])}'."
+        raise PackError(message, code="site-skill-unknown", hint=f"It has: {', '.join(known)[:300]}.")
+    wanted = dict.fromkeys(skills or known)
+    total_files = total_bytes = 0
+    for number, name in enumerate(wanted):
+        progress("Downloading skills", number, len(wanted))
+        for file in _download_skill(known[name], into, limits):
+            total_files += 1
+            total_bytes += os.path.getsize(os.path.join(into, name, file))
+        if total_files > limits.max_entries or total_bytes > limits.max_total_bytes:
+            message = f"The skills of {shown} together are too large."
+            raise PackUnsafe(message, code="pack-too-large", hint="Install them one by one with --skill NAME.")
+    progress("Downloading skills", len(wanted), len(wanted))
+    return Obtained(source=source, folder=into, is_ours=True, notes=tuple(notes))
+
+
+def _download_skill(skill: SiteSkill, into: str, limits: ArchiveLimits) -> dict[str, str]:
+    folder = os.path.join(into, skill.name)
+    with tempfile.TemporaryDirectory(dir=into, prefix=".download-") as work:
+        file = os.path.join(work, "file")
+        if skill.files:
+            members = (Member(path, "file", False, _content(skill, path, file)) for path in skill.files)
+            return write_members(members, folder, limits=limits)
+        fetch(skill.url, file, sha256=skill.digest, linked_from=skill.index)
+        return unpack(file, folder, shown=visible(shown_url(skill.url)[:200]))
+
+
+def _content(skill: SiteSkill, path: str, file: str) -> Iterator[bytes]:
+    """Downloads a file when its first chunk is read, which is after its path was checked."""
+    fetch(skill.url + urllib.parse.quote(path), file, linked_from=skill.index)
+    yield from read_chunks(file)

@@ -1,8 +1,5 @@
-"""Plans an installation, an update or a restore, and carries it out: all skills of it, or none.
-
-Everything is obtained, read and checked first, in a folder beside the target. So a person sees the whole plan before
-anything changes. Then all folders are swapped at once, and what was there before is kept as a backup.
-"""
+"""Plans an installation, an update or a restore, and carries it out: all skills of it, or none. Everything is obtained,
+read and checked first, so a person sees the whole plan before anything changes. What was there is kept as a backup."""
 
 from __future__ import annotations
 
@@ -24,20 +21,21 @@ from prowess.core.findings import visible
 from prowess.errors import PackDenied, PackError, PackMismatch
 from prowess.packs.contents import find_skills
 from prowess.packs.disk import find_digest, make_room, write
-from prowess.packs.lock import PackPlace, WantedSkill, check_name, edit_wanted, read_lock, read_wanted
+from prowess.packs.lock import PackPlace, check_name, edit_wanted, lock_missing, not_installed, read_lock, read_wanted
 from prowess.packs.obtain import obtain
 from prowess.packs.settings import PackSettings
 from prowess.packs.source import is_remote, parse_source
-from prowess.packs.values import LockedSkill, Obtained, PackedSkill
+from prowess.packs.values import Lock, LockedSkill, Obtained, Origins, PackedSkill
 from prowess.policy.trust import load_trust
 from prowess.runtime.config import ConfigPlaces
 from prowess.runtime.services.capabilities import read_capabilities
 from prowess.skills.file_list import FileDifference, digest_of, file_differences, find_files
 from prowess.skills.metadata import name_notes
-from prowess.skills.spelling import near_names
+from prowess.skills.skill import SkillFile
 
 # The last three leave the files as they are. accept: models may use them now; record: only lock or skills.toml change.
 Action = Literal["install", "update", "restore", "accept", "record", "keep"]
+_Found = tuple[PackedSkill, Obtained]
 _ORIGIN = ("source", "kind", "skill", "commit", "sha256")  # what a restored skill must have as the lock says
 
 
@@ -82,8 +80,7 @@ class InstallPlan:
         for change in self.changes:
             is_there = change.action in ("keep", "record")
             if is_there and accepted.get(self.place.folder(change.name)) != change.skill.digest:
-                files = tuple(file_differences((), change.skill.files))
-                change = replace(change, action="accept", files=files)
+                change = replace(change, action="accept", files=tuple(file_differences((), change.skill.files)))
             changes.append(change)
         return replace(self, changes=tuple(changes))
 
@@ -93,53 +90,55 @@ class InstallPlan:
             return  # without reading the lock again
         with swap_errors(self.place.root), hold(self.place.root):
             lock = read_lock(self.place)
-            new = [change for change in self.changes if change.action != "keep" or change.name not in lock]
-            after = {**lock, **{change.name: change.locked for change in new}}
-            wanted = {change.name: WantedSkill(change.locked.source, change.locked.skill) for change in new}
+            changed = [change for change in self.changes if change.action != "keep" or change.name not in lock]
+            after = lock | {change.name: change.locked for change in changed}
+            wanted = {change.name: change.locked.wanted for change in changed}
             if not self.moved and after == lock and edit_wanted(self.place, wanted) is None:
                 return
             for change in self.moved:
                 self._check_still(change, lock.get(change.name))
-            used = Counter(change.skill.folder for change in self.moved)
-            moves = [self._materialise(change, used[change.skill.folder] == 1) for change in self.moved]
+            users = Counter(change.skill.folder for change in self.moved)
+            moves = [self._materialise(change, users[change.skill.folder] == 1) for change in self.moved]
             write(self.place, moves, after, wanted)
 
     def _check_still(self, change: Change, locked: LockedSkill | None) -> None:
         """Refuses a plan that is out of date: somebody installed or edited the skill since it was made."""
         if locked != change.before or find_digest(self.place.folder(change.name)) != change.found:
             message = f"'{change.name}' was changed while it was being installed."
-            hint = "Nothing was changed by this command. Run it again."
-            raise PackError(message, code="target-changed", hint=hint)
+            raise PackError(message, code="target-changed", hint="Nothing was changed by this command. Run it again.")
 
     def _materialise(self, change: Change, only_user: bool) -> FolderMove:
         """Puts the files of a skill into the staging folder. A file that changed since it was read is refused."""
+        skill = change.skill
         new = f"{self.staging}/skills/{change.name}"
         folder = os.path.join(self.place.root, STATE, new)
-        is_whole = change.is_ours and only_user and not change.skill.left_out
-        if is_whole:  # nobody else can write there, and it has nothing but the files that were read
+        if change.is_ours and only_user and not skill.left_out:
+            # Nobody else can write there, and it has nothing but the files that were read.
             os.makedirs(os.path.dirname(folder), exist_ok=True)
-            os.rename(change.skill.folder, folder)
-        for file in () if is_whole else change.skill.files:
-            source, target = (os.path.join(top, file.path) for top in (change.skill.folder, folder))
-            if copy_regular(source, target, executable=file.executable) != file.sha256:
-                message = f"{visible(source)} changed while it was being installed."
-                hint = "Install it again when nothing writes to it."
-                raise PackMismatch(message, code="source-changed", hint=hint)
+            os.rename(skill.folder, folder)
+        else:
+            for file in skill.files:
+                source = os.path.join(skill.folder, file.path)
+                target = os.path.join(folder, file.path)
+                if copy_regular(source, target, executable=file.executable) != file.sha256:
+                    message = f"{visible(source)} changed while it was being installed."
+                    hint = "Install it again when nothing writes to it."
+                    raise PackMismatch(message, code="source-changed", hint=hint)
         return FolderMove(change.name, new, make_room(self.place, change.name, change.before, self.staging))
 
 
 @contextlib.contextmanager
 def open_planner(settings: PackSettings, *, dry_run: bool = False) -> Iterator[Planner]:
-    """Yields a planner with a folder for prepared content: beside the target, or elsewhere when nothing may be
-    written."""
+    """Yields a planner that prepares content beside the target, or elsewhere when nothing may be written."""
     if dry_run:
         with tempfile.TemporaryDirectory(prefix="prowess-install-") as folder:
             yield Planner(settings, "", folder)
         return
+    root = settings.place.root
     with contextlib.ExitStack() as stack:
-        with swap_errors(settings.place.root):
-            name = stack.enter_context(stage(settings.place.root))
-        yield Planner(settings, name, os.path.join(settings.place.root, STATE, name))
+        with swap_errors(root):
+            name = stack.enter_context(stage(root))
+        yield Planner(settings, name, os.path.join(root, STATE, name))
 
 
 def _relative_to(base: str, text: str, places: ConfigPlaces) -> str:
@@ -147,21 +146,22 @@ def _relative_to(base: str, text: str, places: ConfigPlaces) -> str:
     source = parse_source(text, cwd=places.cwd, home=places.home)
     if not os.path.isabs(source.location):
         return text  # an address may have credentials, which the text of a source has not
-    is_relative = source.text == "." or source.text.startswith("./")
-    named = os.path.join(places.cwd, source.text) if is_relative else source.text
+    named = source.text
+    if named == "." or named.startswith("./"):
+        named = os.path.join(places.cwd, named)
     return parse_source(named, cwd=base, home=places.home).text
-
-
-# --- planning ---------------------------------------------------------------------------------------------------------
 
 
 class Planner:
     """Obtains sources into one staging folder, and plans the changes of their skills."""
 
     def __init__(self, settings: PackSettings, staging: str, folder: str) -> None:
-        self._settings, self._place = settings, settings.place
-        self._staging, self._folder = staging, folder
-        self._lock, self._wanted = read_lock(settings.place), read_wanted(settings.place)
+        self._settings = settings
+        self._place = settings.place
+        self._staging = staging
+        self._folder = folder
+        self._lock = read_lock(settings.place)
+        self._wanted = read_wanted(settings.place)
         self._notes = list(settings.notes)
         self._failed: dict[str, PackError] = {}
         self._sources = 0
@@ -169,27 +169,28 @@ class Planner:
     def install(self, sources: Sequence[str], skills: Sequence[str], rename: str | None, force: bool) -> InstallPlan:
         """Plans the skills of some sources. `rename` gives the only skill another name."""
         texts = [_relative_to(self._place.base, text, self._settings.places) for text in sources]
-        found = [each for text in texts for each in self._obtain(text, skills)]
+        found = [each for text in texts for each in self._obtain(text, skills, None, None)]
         if rename is not None and any(note.code != "name-not-portable" for note in name_notes(rename)):
             hint = "Use lower-case letters, digits and single hyphens."
             raise PackError(f"'{visible(rename)[:80]}' is no name of a skill.", code="name-unsafe", hint=hint)
         if rename is not None and len(found) != 1:
             message = f"--as names one skill, and there are {len(found)}."
             raise PackError(message, code="pack-several-skills", hint="Choose one with --skill NAME.")
-        return self._finish([self._plan(rename or skill.name, skill, got) for skill, got in found], force)
+        changes = [self._plan(rename or skill.name, skill, got) for skill, got in found]
+        return self._finish(changes, force)
 
     def restore(self, frozen: bool, force: bool) -> InstallPlan:
         """Plans to bring the disk to the state of the lock. `frozen` refuses a lock that is not up to date. Skills that
         are wanted and not in the lock are installed, too. Edited skills are refused unless `force`."""
-        wanted = self._wanted
         if frozen and not os.path.exists(self._place.lock):
             raise lock_missing(self._place)
-        _check_agreement(self._place, self._lock, wanted, frozen=frozen)
+        self._check_agreement(frozen)
         if os.path.exists(self._place.wanted):
-            told = "'{0}' is installed, and skills.toml does not name it. Remove it: prowess uninstall {0}"
-            self._notes += map(told.format, sorted(self._lock.keys() - wanted.keys()))
-        changes, missing = [], {}
-        new = {name: skill for name, skill in wanted.items() if name not in self._lock}
+            for name in sorted(self._lock.keys() - self._wanted.keys()):
+                what = f"'{name}' is installed, and skills.toml does not name it"
+                self._notes.append(f"{what}. Remove it: prowess uninstall {name}")
+        changes = []
+        missing: dict[str, LockedSkill] = {}
         for name, row in self._lock.items():
             there = find_files(self._place.folder(name))
             if there is not None and digest_of(there) == row.digest:
@@ -198,43 +199,57 @@ class Planner:
                 raise _edited(self._place, name, file_differences(row.files, there))
             else:
                 missing[name] = row
+        new = {name: skill for name, skill in self._wanted.items() if name not in self._lock}
         self._ask_first(missing | new)
         changes += [_as_locked(change, missing[change.name]) for change in self._obtain_all(missing, pinned=True)]
         changes += self._obtain_all(new)
         return self._finish(changes, force)
 
+    def _check_agreement(self, frozen: bool) -> None:
+        """Refuses a lock that says something else than skills.toml, or if `frozen` one that says more or less."""
+        locked = {name: row.wanted for name, row in self._lock.items()}
+        stale = [name for name, skill in self._wanted.items() if locked.get(name, None if frozen else skill) != skill]
+        removed = [name for name in locked if frozen and name not in self._wanted]
+        if stale or removed:
+            told = visible(name_some(sorted(stale + removed)))
+            message = f"{self._place.wanted} and {self._place.lock} disagree about {told}."
+            command = f"update {_listed(stale)}" if stale else f"uninstall {_listed(removed)}"
+            raise PackError(message, code="lock-stale", hint=f"Bring the lock up to date: prowess {command}")
+
     def update(self, names: Sequence[str], force: bool) -> InstallPlan:
-        """Plans to bring skills to the newest content of their sources. A source that cannot be used and a skill that
-        may not be replaced do not stop the others, unless the skills are named."""
+        """Plans to bring skills to their newest content. Without names, one that fails does not stop the others."""
         # A skill that somebody removed from skills.toml is updated, but not wanted again for that.
-        locked = {name: WantedSkill(row.source, row.skill) for name, row in self._lock.items()}
-        known = self._wanted = {**locked, **self._wanted}
+        self._wanted = {name: row.wanted for name, row in self._lock.items()} | self._wanted
         for name in names:
-            if name not in known:
-                raise not_installed(name, known)
-        chosen = {name: skill for name, skill in known.items() if not names or name in names}
+            if name not in self._wanted:
+                raise not_installed(name, self._wanted)
+        chosen = {name: skill for name, skill in self._wanted.items() if not names or name in names}
         self._ask_first(chosen)
         go_on = not names and len(chosen) > 1
         return self._finish(self._obtain_all(chosen, go_on=go_on), force, go_on=go_on)
 
-    def _ask_first(self, skills: Mapping[str, WantedSkill | LockedSkill]) -> None:
+    def _ask_first(self, skills: Origins) -> None:
         """Shows the person the addresses that only the files of an untrusted folder name, before any is contacted. The
         source of a skill that this person accepted here was shown to them before."""
-        place, places = self._place, self._settings.places
+        place = self._place
+        places = self._settings.places
         remote = {name: skill.source for name, skill in skills.items() if is_remote(skill.source)}
         if not remote or place.base == places.home:
             return
         trust = load_trust(places.state_dir)
-        accepted = trust.accepted_skills
-        seen = {name: row.source for name, row in self._lock.items() if accepted.get(place.folder(name)) == row.digest}
-        addresses = sorted({source for name, source in remote.items() if source != seen.get(name)})
-        is_new = addresses and not trust.trusts_folder(place.base)
-        if is_new and not self._settings.confirm_addresses(addresses):
+        addresses: set[str] = set()
+        for name, source in remote.items():
+            row = self._lock.get(name)
+            accepted = trust.accepted_skills.get(place.folder(name))
+            was_shown = row is not None and row.source == source and row.digest == accepted
+            if not was_shown:
+                addresses.add(source)
+        if not addresses or trust.trusts_folder(place.base):
+            return
+        if not self._settings.confirm_addresses(sorted(addresses)):
             raise PackError("No address was contacted.", code="not-confirmed", hint="Nothing was changed.")
 
-    def _obtain_all(
-        self, skills: Mapping[str, WantedSkill | LockedSkill], *, pinned: bool = False, go_on: bool = False
-    ) -> list[Change]:
+    def _obtain_all(self, skills: Origins, *, pinned: bool = False, go_on: bool = False) -> list[Change]:
         """Plans some skills by their names here. Each source is obtained once: its newest content, or if `pinned` that
         of the lock. With `go_on`, the skills of a source that cannot be used are noted, if there is another source."""
         groups: dict[tuple[str, str | None, str | None], dict[str, str]] = {}
@@ -261,68 +276,52 @@ class Planner:
         self._failed |= dict.fromkeys(names, error)
         self._notes.append(f"Not updated: {name_some(sorted(names))}. {error.message}")
 
-    def _obtain(
-        self, text: str, skills: Sequence[str], commit: str | None = None, sha256: str | None = None
-    ) -> list[tuple[PackedSkill, Obtained]]:
+    def _obtain(self, text: str, skills: Sequence[str], commit: str | None, sha256: str | None) -> list[_Found]:
         """Returns the skills of a source. `skills` names those that are wanted; the others are pins of the lock."""
-        settings, self._sources = self._settings, self._sources + 1
-        got = obtain(
-            parse_source(text, cwd=self._place.base, home=settings.places.home),
-            os.path.join(self._folder, f"source-{self._sources}"),
-            commit=commit,
-            sha256=sha256,
-            skills=skills,
-            progress=settings.progress,
-            environ=settings.environ,
-        )
+        self._sources += 1
+        into = os.path.join(self._folder, f"source-{self._sources}")
+        progress = self._settings.progress
+        environ = self._settings.environ
+        source = parse_source(text, cwd=self._place.base, home=self._settings.places.home)
+        got = obtain(source, into, commit=commit, sha256=sha256, skills=skills, progress=progress, environ=environ)
         self._notes += got.notes
-        found = find_skills(got, only=skills, outside=self._place.root, progress=settings.progress, notes=self._notes)
+        found = find_skills(got, only=skills, outside=self._place.root, progress=progress, notes=self._notes)
         return [(skill, got) for skill in found]
 
     def _plan(self, name: str, skill: PackedSkill, got: Obtained) -> Change:
-        folder, before = self._place.folder(name), self._lock.get(name)
-        there, is_known = find_files(folder), before is not None and before.digest == skill.digest
+        folder = self._place.folder(name)
+        before = self._lock.get(name)
+        there = find_files(folder)
+        locked = _make_locked(skill, got, before)
+        action = self._find_action(name, locked, there)
         installed = before.files if before else ()
         edits = file_differences(installed, there or ())
         if there is None:  # a link or a file may be in the way
             edits = [FileDifference("changed", ".")] if os.path.lexists(folder) else []
-        action: Action = "restore" if is_known else "install" if before is None else "update"
-        if there is not None and digest_of(there) != skill.digest:
-            action = "update"
-        elif there is not None:
-            is_recorded = is_known and self._is_recorded(name, WantedSkill(got.source.text, skill.name), got.sha256)
-            action = "keep" if before is None or is_recorded else "record"
-        compared = there if there is not None else () if is_known else installed
-        locked = LockedSkill(
-            source=got.source.text,
-            kind=got.source.kind,
-            skill=skill.name,
-            path=f"{got.source.path or ''}/{skill.path}".strip("/"),
-            ref=got.source.ref,
-            commit=got.commit,
-            sha256=got.sha256,
-            version=skill.version or got.version,
-            digest=skill.digest,
-            files=skill.files,
-            installed_at=before.installed_at if before and is_known else now(),
-        )
-        return Change(
-            name=name,
-            action=action,
-            skill=skill,
-            locked=locked,
-            before=before,
-            edits=() if action in ("keep", "record") else tuple(edits),
-            files=tuple(file_differences(compared, skill.files)),
-            is_ours=got.is_ours,
-            found=digest_of(there) if there else None,
-        )
+        if action in ("keep", "record"):
+            edits = []
+        compared = installed if there is None else there
+        if action == "restore":
+            compared = ()
+        files = tuple(file_differences(compared, skill.files))
+        found = digest_of(there) if there else None
+        change = Change(name=name, action=action, skill=skill, locked=locked, before=before, found=found)
+        return replace(change, edits=tuple(edits), files=files, is_ours=got.is_ours)
 
-    def _is_recorded(self, name: str, skill: WantedSkill, sha256: str | None) -> bool:
-        """Tells whether a restore can get the skill: lock and skills.toml have this origin."""
-        row = self._lock[name]
-        locked = WantedSkill(row.source, row.skill)
-        return locked == skill == self._wanted.get(name) and row.sha256 == sha256
+    def _find_action(self, name: str, new: LockedSkill, there: Sequence[SkillFile] | None) -> Action:
+        """Compares the new entry of the lock with the old one, and with the files that are there."""
+        before = self._lock.get(name)
+        if there is not None and digest_of(there) != new.digest:
+            return "update"
+        if before is None:
+            return "install" if there is None else "keep"
+        if there is None:
+            return "restore" if before.digest == new.digest else "update"
+        # A restore can get the skill only if lock and skills.toml have its origin.
+        is_recorded = before.digest == new.digest and before.sha256 == new.sha256
+        if is_recorded and before.wanted == new.wanted == self._wanted.get(name):
+            return "keep"
+        return "record"
 
     def _finish(self, changes: Sequence[Change], force: bool, *, go_on: bool = False) -> InstallPlan:
         """Returns the plan. With `go_on`, a skill that may not be replaced is noted and left out."""
@@ -332,16 +331,33 @@ class Planner:
                 if not go_on:
                     raise error
                 self._fail([change.name], error)
-        changes = [change for change in changes if change.name not in self._failed]
-        new = [change.name for change in changes if change.action == "install"]
-        self._notes += [told for name in new if (told := self._settings.tell_precedence(name))]
-        return InstallPlan(
-            place=self._place,
-            changes=tuple(changes),
-            notes=tuple(self._notes),
-            failed=self._failed,
-            staging=self._staging,
-        )
+        kept = tuple(change for change in changes if change.name not in self._failed)
+        told = [self._settings.tell_precedence(change.name) for change in kept if change.action == "install"]
+        self._notes += filter(None, told)
+        notes = tuple(self._notes)
+        return InstallPlan(place=self._place, changes=kept, notes=notes, failed=self._failed, staging=self._staging)
+
+
+def _make_locked(skill: PackedSkill, got: Obtained, before: LockedSkill | None) -> LockedSkill:
+    """Returns the entry of the lock. The same content keeps the time of its installation."""
+    source = got.source
+    path = f"{source.path or ''}/{skill.path}"
+    installed_at = now()
+    if before is not None and before.digest == skill.digest:
+        installed_at = before.installed_at
+    return LockedSkill(
+        source=source.text,
+        kind=source.kind,
+        skill=skill.name,
+        path=path.strip("/"),
+        ref=source.ref,
+        commit=got.commit,
+        sha256=got.sha256,
+        version=skill.version or got.version,
+        digest=skill.digest,
+        files=skill.files,
+        installed_at=installed_at,
+    )
 
 
 def _kept(name: str, row: LockedSkill, place: PackPlace) -> Change:
@@ -369,47 +385,50 @@ def _tell_restored(error: PackError, names: Sequence[str], *, is_pinned: bool) -
 
 def _listed(names: Sequence[str]) -> str:
     """Renders arguments of a command, the first ten of them."""
-    return visible(shlex.join(names[:10])) + (" …" if len(names) > 10 else "")
+    some = visible(shlex.join(sorted(names)[:10]))
+    return some if len(names) <= 10 else f"{some} …"
 
 
 def _as_locked(change: Change, row: LockedSkill) -> Change:
     """Returns a change that restores exactly what the lock says. PackMismatch if its content or origin is another."""
-    name, found = change.name, change.locked
+    name = change.name
+    found = change.locked
     if found.digest != row.digest:
         digests = f"{found.digest[:19]}…, not {row.digest[:19]}…"
         message = f"{visible(row.source)} has another content of '{name}' than the lock: {digests}."
-        hint = f"If you accept the new content: prowess update {name}"
-        raise PackMismatch(message, code="lock-mismatch", hint=hint)
+        raise PackMismatch(message, code="lock-mismatch", hint=f"If you accept the new content: prowess update {name}")
     if any(getattr(row, part) != getattr(found, part) for part in _ORIGIN):
         message = f"The lock names another origin of '{name}' than {visible(found.source)}."
         raise PackMismatch(message, code="lock-mismatch", hint=f"Look at it, then: prowess update {name}")
     return replace(change, locked=replace(found, installed_at=row.installed_at))
 
 
-def _check_names(changes: Sequence[Change], lock: Mapping[str, LockedSkill]) -> None:
+def _check_names(changes: Sequence[Change], lock: Lock) -> None:
     """Refuses a plan with a name that is not safe, or with two skills of one name."""
     seen: dict[str, Change] = {}
     spelled = {name.casefold(): name for name in lock}
     for change in changes:
-        check_name(change.name, visible(change.locked.source))
-        if (other := spelled.get(change.name.casefold(), change.name)) != change.name:
-            message = f"'{change.name}' differs from the installed '{other}' only in case."
+        source = visible(change.locked.source)
+        check_name(change.name, source)
+        folded = change.name.casefold()
+        other_name = spelled.get(folded, change.name)
+        if other_name != change.name:
+            message = f"'{change.name}' differs from the installed '{other_name}' only in case."
             hint = "macOS and Windows take them for one. Use --as NAME."
             raise PackError(message, code="pack-duplicate-skill", hint=hint)
-        if (other := seen.setdefault(change.name.casefold(), change)) is not change:
-            raise PackError(
-                f"Two skills would be installed as '{change.name}': from {visible(other.locked.source)} and from "
-                f"{visible(change.locked.source)}.",
-                code="pack-duplicate-skill",
-                hint="Install one of them, or give one another name with --as.",
-            )
+        other = seen.setdefault(folded, change)
+        if other is not change:
+            both = f"from {visible(other.locked.source)} and from {source}"
+            hint = "Install one of them, or give one another name with --as."
+            message = f"Two skills would be installed as '{change.name}': {both}."
+            raise PackError(message, code="pack-duplicate-skill", hint=hint)
 
 
 def _find_refusal(settings: PackSettings, change: Change, *, force: bool) -> PackError | None:
     """Returns an error for a change that would lose something, or that policy forbids."""
     if policy := settings.denied.get(change.skill.digest):
         return denied_content(change.name, policy)
-    if change.action == "keep" or not change.edits or force:
+    if not change.edits or force:
         return None
     is_link = os.path.islink(settings.place.folder(change.name))
     return _edited(settings.place, change.name, change.edits, known=bool(change.before) and not is_link)
@@ -426,30 +445,4 @@ def _edited(place: PackPlace, name: str, edits: Sequence[FileDifference], *, kno
         hint = "Use --as NAME, or --force to replace it; a backup is kept."
         return PackError(message, code="skill-exists", hint=hint)
     message = f"'{name}' was edited here: {visible(name_some([edit.path for edit in edits], quote=''))}."
-    hint = "Keep your edits elsewhere, or use --force; a backup is kept."
-    return PackError(message, code="local-edits", hint=hint)
-
-
-def _check_agreement(
-    place: PackPlace, lock: Mapping[str, LockedSkill], wanted: Mapping[str, WantedSkill], *, frozen: bool
-) -> None:
-    locked = {name: WantedSkill(row.source, row.skill) for name, row in lock.items()}
-    stale = [name for name, skill in wanted.items() if locked.get(name, None if frozen else skill) != skill]
-    removed = [name for name in lock if frozen and name not in wanted]
-    if stale or removed:
-        told = visible(name_some(sorted([*stale, *removed])))
-        command = f"prowess {'update' if stale else 'uninstall'} {_listed(sorted(stale or removed))}"
-        hint = f"Bring the lock up to date: {command}"
-        raise PackError(f"{place.wanted} and {place.lock} disagree about {told}.", code="lock-stale", hint=hint)
-
-
-def lock_missing(place: PackPlace) -> PackError:
-    hint = "Commit skills.lock, or run this where it is."
-    return PackError(f"There is no {place.lock}.", code="lock-missing", hint=hint)
-
-
-def not_installed(name: str, known: Collection[str]) -> PackError:
-    near = near_names(name, known, limit=3)
-    meant = f"Did you mean {' or '.join(near)}? " if near else ""
-    message = f"'{visible(name)[:80]}' is not installed here."
-    return PackError(message, code="not-installed", hint=f"{meant}See: prowess verify --all")
+    return PackError(message, code="local-edits", hint="Keep your edits elsewhere, or use --force; a backup is kept.")

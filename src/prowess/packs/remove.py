@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import NoReturn, Unpack
+from typing import Unpack
 
 from prowess._internal.folder_backups import remove_backups
 from prowess._internal.folder_swap import STATE, FolderMove, hold, stage, swap_errors
 from prowess.errors import PackError
 from prowess.packs.disk import BACKUPS, find_digest, make_room, newest_backup, write
-from prowess.packs.lock import PackPlace, WantedSkill, check_name, read_lock
-from prowess.packs.plan import denied_content, not_installed
+from prowess.packs.lock import PackPlace, check_name, not_installed, read_lock
+from prowess.packs.plan import denied_content
 from prowess.packs.settings import PackOptions, load_settings
-from prowess.packs.values import LockedSkill
+from prowess.packs.values import Lock, LockedSkill
 from prowess.policy.trust import grant_skills, load_trust
 from prowess.skills.file_list import FileDifference, digest_of, file_differences, find_files
 
@@ -44,64 +44,69 @@ class RolledBack:
 def uninstall(*names: str, purge: bool = False, **options: Unpack[PackOptions]) -> list[Removed]:
     """Removes installed skills, all or none. Keeps a backup of each unless `purge`, which removes older ones, too."""
     settings = load_settings(**options)
-    place, removed = settings.place, []
+    place = settings.place
+    removed: list[Removed] = []
+    moves: list[FolderMove] = []
     _check_installed(place, names, read_lock(place))
     with swap_errors(place.root), stage(place.root) as staging, hold(place.root):
-        lock, moves = read_lock(place), []
-        for name in dict.fromkeys(name for name in names if name in lock):
+        lock = read_lock(place)
+        for name in names:
+            row = lock.pop(name, None)
+            if row is None:  # it was named twice, or removed meanwhile
+                continue
             path = place.folder(name)
-            old = f"{staging}/old/{name}" if purge else make_room(place, name, lock[name], staging)
+            old = f"{staging}/old/{name}" if purge else make_room(place, name, row, staging)
             backup = os.path.join(place.root, STATE, old) if old.startswith(BACKUPS) else None
             moves.append(FolderMove(name, None, old))
             removed.append(Removed(name=name, path=path, digest=find_digest(path), backup=backup))
-        left = {name: row for name, row in lock.items() if name not in names}
-        write(place, moves, left, dict.fromkeys(names))
-        for name in names if purge else ():
-            remove_backups(place.root, name, keep=0)
+        write(place, moves, lock, dict.fromkeys(names))
+        if purge:
+            for name in names:
+                remove_backups(place.root, name, keep=0)
     grant_skills(settings.places.state_dir, {each.path: "" for each in removed})
     return removed
 
 
 def rollback(name: str, **options: Unpack[PackOptions]) -> RolledBack:
-    """Returns a skill to the version before. The version of now becomes the newest backup, so that a second rollback
-    returns to it."""
+    """Returns a skill to the version before. The version of now becomes the newest backup, for a second rollback."""
     settings = load_settings(**options)
-    place, state_dir = settings.place, settings.places.state_dir
+    place = settings.place
     check_name(name, "rollback")
+    path = place.folder(name)
     with swap_errors(place.root), stage(place.root) as staging, hold(place.root):
         lock = read_lock(place)
-        source, restored = newest_backup(place, name) or _no_backup(name, lock)
-        there, kept = (find_files(path) or [] for path in (place.folder(name), os.path.join(place.root, STATE, source)))
+        before = lock.pop(name, None)
+        backup = newest_backup(place, name)
+        if backup is None and before is None:
+            raise not_installed(name, lock)
+        if backup is None:
+            hint = "A backup is made when a skill is updated, replaced or uninstalled."
+            raise PackError(f"There is no version of '{name}' before this one.", code="no-backup", hint=hint)
+        source, restored = backup
+        there = find_files(path) or []
+        kept = find_files(os.path.join(place.root, STATE, source)) or []
         digest = digest_of(file for file in kept if file.sha256) if kept else None  # as it will be loaded
         if policy := settings.denied.get(digest or ""):
             raise denied_content(name, policy)
-        move = FolderMove(name, source, make_room(place, name, lock.get(name), staging))
-        after = {other: row for other, row in lock.items() if other != name}
-        after |= {} if restored is None else {name: restored}
-        wanted = None if restored is None else WantedSkill(restored.source, restored.skill)
-        write(place, [move], after, {name: wanted})
-    path = place.folder(name)
+        old = make_room(place, name, before, staging)
+        if restored is not None:
+            lock[name] = restored
+        write(place, [FolderMove(name, source, old)], lock, {name: restored and restored.wanted})
     # A backup may have come with a repository: only what a person accepted here before is accepted again.
+    state_dir = settings.places.state_dir
     if digest is not None and load_trust(state_dir).accepted_once(path, digest):
         grant_skills(state_dir, {path: digest})
     files = tuple(file_differences(there, kept))
-    return RolledBack(name=name, path=path, digest=digest, before=lock.get(name), now=restored, files=files)
+    return RolledBack(name=name, path=path, digest=digest, before=before, now=restored, files=files)
 
 
-def _no_backup(name: str, lock: Collection[str]) -> NoReturn:
-    if name not in lock:
-        raise not_installed(name, lock)
-    message = f"There is no version of '{name}' before this one."
-    hint = "A backup is made when a skill is updated, replaced or uninstalled."
-    raise PackError(message, code="no-backup", hint=hint)
-
-
-def _check_installed(place: PackPlace, names: Collection[str], lock: Mapping[str, LockedSkill]) -> None:
+def _check_installed(place: PackPlace, names: Collection[str], lock: Lock) -> None:
     for name in names:
         check_name(name, "uninstall")
-        if name not in lock and os.path.isdir(place.folder(name)):
-            message = f"{place.folder(name)} was not installed by Prowess."
+        if name in lock:
+            continue
+        folder = place.folder(name)
+        if os.path.isdir(folder):
             hint = "Remove the folder yourself if nobody needs it."
-            raise PackError(message, code="not-installed", hint=hint)
-        if name not in lock:
-            raise not_installed(name, lock)
+            raise PackError(f"{folder} was not installed by Prowess.", code="not-installed", hint=hint)
+        raise not_installed(name, lock)

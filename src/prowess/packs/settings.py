@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from prowess._internal.folder_swap import recover
 from prowess.packs.lock import PackPlace, find_place
@@ -25,8 +24,7 @@ class PackOptions(TypedDict, total=False):
     environ: Mapping[str, str] | None  # variables instead of those of the process
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackSettings:
+class PackSettings(NamedTuple):
     """Surroundings as they were read at the start of a command."""
 
     place: PackPlace
@@ -54,13 +52,7 @@ def load_settings(
     with open_runtime(cwd=os.path.abspath(cwd), environ=environ, config_file=config_file) as runtime:
         place = find_place(to, runtime.places)
         recover(place.root)
-        return PackSettings(
-            place=place,
-            places=runtime.places,
-            environ=environ,
-            denied=find_denied_digests(runtime),
-            notes=[each.message for each in find_problems(runtime) if each.code == "policy-ignored-untrusted"],
-            progress=progress,
-            confirm_addresses=confirm_addresses,
-            tell_precedence=find_precedence(runtime, place.root),
-        )
+        denied = find_denied_digests(runtime)
+        notes = [each.message for each in find_problems(runtime) if each.code == "policy-ignored-untrusted"]
+        tell = find_precedence(runtime, place.root)
+    return PackSettings(place, runtime.places, environ, denied, notes, progress, confirm_addresses, tell)

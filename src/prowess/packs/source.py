@@ -1,10 +1,7 @@
 """Reads a SOURCE as a person writes it. The text of a source is canonical: reading it again gives the same source.
 
-What could be elsewhere is elsewhere: `owner/repo` never means a folder, which may have come with a clone. A person
-writes `./owner/repo` for it.
-
-The text goes to the lock, so it works on another machine. It has no password and no query, which may hold a token;
-`location` may have them for this one command and is never shown.
+`owner/repo` never means a folder, which may have come with a clone. The text goes to the lock, so it works on another
+machine and has no password and no query; `location` may have them for this one command and is never shown.
 """
 
 from __future__ import annotations
@@ -82,8 +79,9 @@ def parse_source(text: str, *, cwd: str, home: str) -> PackSource:
 
 def is_remote(text: str) -> bool:
     """Tells whether a canonical text, as the lock has it, names another machine. A text that means nothing does not."""
-    is_local = text.startswith("python:") or _PATH.fullmatch(text) or _FILE.fullmatch(text)
-    return not is_local and (_SCHEME.match(text) or _remote(text)) is not None
+    if text.startswith("python:") or _PATH.fullmatch(text) or _FILE.fullmatch(text):
+        return False
+    return (_SCHEME.match(text) or _remote(text)) is not None
 
 
 def _address(text: str) -> PackSource | None:
@@ -92,13 +90,14 @@ def _address(text: str) -> PackSource | None:
         raise _error(text, "is an address of this machine. Name the path alone, without file://")
     if parts is None:
         raise _error(text, "has a user or a host name that is not plain")
-    scheme, user, host, rest = parts.groups()
-    scheme, host = scheme.lower(), host.lower()
+    user = parts[2]
+    scheme = parts[1].lower()
+    place = parts[3].lower() + parts[4]
     if scheme not in ("https", "http", "ssh"):
         raise _error(text, f"uses {scheme}://, which is not supported")
     if scheme == "ssh":
-        return _remote(f"ssh://{user}@{host}{rest}" if user else f"ssh://{host}{rest}")
-    plain = f"{scheme}://{host}{rest}".removesuffix("#")
+        return _remote(f"ssh://{user}@{place}" if user else f"ssh://{place}")
+    plain = f"{scheme}://{place}".removesuffix("#")
     if page := _TREE_PAGE.fullmatch(plain):
         repository = page[1].removesuffix("/-").removesuffix(".git")
         plain = f"{repository}.git@{page[2]}#{urllib.parse.unquote(page[3])}"
@@ -120,23 +119,24 @@ def _remote(text: str) -> PackSource | None:
 def _source(kind: SourceKind, found: re.Match[str]) -> PackSource:
     location = found[1]
     if kind == "git":
-        location = location if ":" in location else f"https://github.com/{location}"
+        if ":" not in location:
+            location = f"https://github.com/{location}"
         return _git(location, location, found["ref"], found["path"])
     if kind == "package":
         name = re.sub(r"[-_.]+", "-", location).lower()
         return PackSource(kind=kind, text=f"python:{name}", location=name)
     if kind == "site":
         return PackSource(kind=kind, text=location, location=location)
-    query, fragment = found.group(2, 3)
-    _, pin = split_pin(location + (fragment or ""))
-    return _pinned(PackSource(kind=kind, text=location, location=location + (query or "")), pin)
+    _, pin = split_pin(location + (found[3] or ""))
+    return _pinned(PackSource(kind=kind, text=location, location=location + (found[2] or "")), pin)
 
 
 class _Place:
     """Folder and home that paths are relative to."""
 
     def __init__(self, cwd: str, home: str) -> None:
-        self._cwd, self._home = os.path.abspath(cwd), os.path.abspath(home)
+        self._cwd = os.path.abspath(cwd)
+        self._home = os.path.abspath(home)
 
     def absolute(self, path: str) -> str:
         if path == "~" or path.startswith("~/"):
@@ -146,7 +146,8 @@ class _Place:
 
     def check(self, text: str) -> None:
         """Refuses a ref or a path in a repository that leads out of it. The working folder may have any name."""
-        if ".." in re.split("[@#/]", "".join(re.split("[@#]", text.removeprefix(self._cwd), maxsplit=1)[1:])):
+        _, *after = re.split("[@#]", text.removeprefix(self._cwd), maxsplit=1)
+        if ".." in re.split("[@#/]", "".join(after)):
             raise _error(text, "has '..' after '@' or '#'")
 
     def text(self, path: str) -> str:
@@ -175,7 +176,10 @@ def _local(text: str, place: _Place) -> PackSource | None:
     if text.partition("#")[0].lower().endswith(ARCHIVE_ENDINGS):
         plain, pin = split_pin(text)
         return _pinned(place.source("archive", place.absolute(plain)), pin)
-    return _local_git(text, place) or (place.source("folder", whole) if _PATH.fullmatch(text) else None)
+    found = _local_git(text, place)
+    if found is None and _PATH.fullmatch(text):
+        return place.source("folder", whole)
+    return found
 
 
 def _local_git(text: str, place: _Place) -> PackSource | None:
@@ -205,13 +209,17 @@ def _git(location: str, text: str, ref: str | None, path: str | None) -> PackSou
     folder = "/".join(part for part in (path or "").split("/") if part not in ("", "."))
     if path and not (is_plain(path) and is_plain(folder) and path.isprintable()):
         raise _error(path, "is not a plain relative path")
-    text += f"@{ref}" if ref else ""
-    text += f"#{folder}" if folder else ""
+    if ref:
+        text += f"@{ref}"
+    if folder:
+        text += f"#{folder}"
     return PackSource(kind="git", text=text, location=location, ref=ref, path=folder or None)
 
 
 def _pinned(source: PackSource, pin: str | None) -> PackSource:
-    return replace(source, text=f"{source.text}#sha256={pin}", sha256=pin) if pin else source
+    if not pin:
+        return source
+    return replace(source, text=f"{source.text}#sha256={pin}", sha256=pin)
 
 
 def _error(text: str, why: str, *, code: str = "source-unsafe") -> PackError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from prowess.core.catalog_values import Finding
 from prowess.skills.skill import SkillFile
@@ -72,6 +72,19 @@ class PackedSkill:
         return self.examine()[1]
 
 
+class WantedSkill(NamedTuple):
+    """Skill that somebody wants: its source, and its name there."""
+
+    source: str
+    skill: str
+
+    def row(self, name: str) -> str | dict[str, str]:
+        """Returns its value in the file, for a skill that is called `name` here."""
+        if self.skill == name:
+            return self.source
+        return {"source": self.source, "skill": self.skill}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedSkill:
     """Installed skill as the lock has it."""
@@ -87,3 +100,13 @@ class LockedSkill:
     sha256: str | None = None
     version: str | None = None
     installed_at: str
+
+    @property
+    def wanted(self) -> WantedSkill:
+        """Entry of skills.toml that leads to this one."""
+        return WantedSkill(self.source, self.skill)
+
+
+Lock = Mapping[str, LockedSkill]  # by the names of the skills here
+WantedChanges = Mapping[str, WantedSkill | None]  # None: nobody wants it any more
+Origins = Mapping[str, WantedSkill | LockedSkill]

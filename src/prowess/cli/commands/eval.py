@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -87,8 +88,9 @@ def _eval(call: Call, paths: tuple[str, ...], **given: Any) -> int:
         baseline = None
         if given["baseline"]:
             baseline = find_finished(given["baseline"], runtime.places)
+    check = partial(baseline.check_suite, suite.name) if baseline else None
     with EvalBar(call.screen) as bar:
-        run = asyncio.run(run_suite(suite, options, on_progress=bar))
+        run = asyncio.run(run_suite(suite, options, on_progress=bar, check=check))
     found = finished(suite, run)
     if baseline:
         found = found.against(baseline)

@@ -1,5 +1,4 @@
-"""Markdown for a pull request: what passed, what got worse, and why cases failed. Other people's text is in code spans,
-where it is neither markup nor a mention."""
+"""Markdown for a pull request. Other people's text is in code spans, where it is neither markup nor a mention."""
 
 from __future__ import annotations
 
