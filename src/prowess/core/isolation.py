@@ -7,16 +7,26 @@ that earlier versions wrote, and those can be read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from prowess.core.codec import to_json
-from prowess.core.values import Isolation, IsolationKind
+from prowess.core.values import Isolation, IsolationKind, LimitStatus
 
 _OWN: dict[str, IsolationKind] = {"local": "process", "sandbox": "sandbox", "container": "container"}
 
 
-def record_isolation(isolation: Isolation) -> dict[str, Any]:
-    data = to_json(isolation)
+class IsolationRecord(TypedDict):
+    executor: str
+    mechanism: str
+    uid: int | None
+    network: str
+    limits: dict[str, LimitStatus]
+    notes: list[str]
+    kind: NotRequired[IsolationKind]  # where the name of the executor does not say it
+
+
+def record_isolation(isolation: Isolation) -> IsolationRecord:
+    data: IsolationRecord = to_json(isolation)
     if _OWN.get(isolation.executor) == isolation.kind:
         del data["kind"]
     return data

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,10 @@ from prowess.core.findings import visible
 from prowess.errors import ConfigError
 from prowess.runtime.services.argument_words import parse_words
 from prowess.runtime.services.policy_check import check_call
+
+if TYPE_CHECKING:
+    from prowess.core.isolation import IsolationRecord
+    from prowess.runtime.documents.permissions import PolicyCheckDocument, PolicyStep
 
 _NOT_MET = 1
 
@@ -66,7 +70,7 @@ def command(call: Call, action: str, tool: str, words: tuple[str, ...], **given:
 # --- for people -----------------------------------------------------------------------------------------------------
 
 
-def _show(call: Call, document: dict[str, Any]) -> None:
+def _show(call: Call, document: PolicyCheckDocument) -> None:
     screen = call.screen
     place, skill, notes = document["place"], document["skill"], list(document["notes"])
     rows = []
@@ -96,7 +100,7 @@ def _show(call: Call, document: dict[str, Any]) -> None:
     screen.fields(list(_steps(document)))
 
 
-def _steps(document: dict[str, Any]) -> list[tuple[str, str]]:
+def _steps(document: PolicyCheckDocument) -> list[tuple[str, str]]:
     rows = []
     for step in document["steps"]:
         if step["by"] == "grant" and step["verdict"] is None and not step["looked_at"]:
@@ -109,13 +113,13 @@ def _steps(document: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _who(step: dict[str, Any]) -> str:
+def _who(step: PolicyStep) -> str:
     if step["by"] == "policy":
-        return f"{visible(step['path'])}{' (can only tighten)' if step['tightens'] else ''}"
+        return f"{visible(step['path'] or '')}{' (can only tighten)' if step['tightens'] else ''}"
     return "always asked" if step["by"] == "require_approval_for" else str(step["by"])
 
 
-def _call_text(document: dict[str, Any]) -> str:
+def _call_text(document: PolicyCheckDocument) -> str:
     args = json.dumps(document["args"], ensure_ascii=False)
     return f"{document['tool']} {args if len(args) <= 400 else args[:399] + '…'}"
 
@@ -126,7 +130,7 @@ def _limit(name: str, value: Any) -> str:
     return f"{name}: {json.dumps(value, ensure_ascii=False)}"
 
 
-def _isolation(held: dict[str, Any]) -> str:
+def _isolation(held: IsolationRecord) -> str:
     limits = " · ".join(f"{name} {state}" for name, state in held["limits"].items())
     inside = f"{held['executor']} ({held['mechanism']}, user {held['uid']}, network {held['network']})"
     return f"{inside}; {limits}" if limits else inside
