@@ -30,14 +30,15 @@ class Cassette:
         """Returns the error for a session that is not the recorded one, with the first difference. `error` is what it
         ended with."""
         events = [envelope async for envelope in log.read(key)]  # parsed as the recording was
-        recorded, actual = (without_place(settled(each)) for each in (self._events, events))
+        recorded = without_place(settled(self._events))
+        actual = without_place(settled(events))
         found = first_difference(recorded, actual, ignore=("model", "limits", "request-bytes"))
         if found is None:
             return None
-        because = f" ({error.message})" if error is not None else ""
-        return EvalError(
-            f"The run is not the recorded one. First difference, in event {found.seq or found.other_seq} "
-            f"({found.type}, {found.what}): recorded {visible(found.recorded)}; now {visible(found.actual)}{because}",
-            code="cassette-miss",
-            hint="Skills, prompts, files or tools changed since. Record it again: --record DIR",
-        )
+        where = f"event {found.seq or found.other_seq} ({found.type}, {found.what})"
+        differs = f"recorded {visible(found.recorded)}; now {visible(found.actual)}"
+        problem = f"The run is not the recorded one. First difference, in {where}: {differs}"
+        if error is not None:
+            problem += f" ({error.message})"
+        hint = "Skills, prompts, files or tools changed since. Record it again: --record DIR"
+        return EvalError(problem, code="cassette-miss", hint=hint)
