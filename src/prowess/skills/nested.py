@@ -38,9 +38,13 @@ def look_below(folder: str, name: str, *, skipped: Iterable[str], max_entries: i
 
 
 def _name_each(found: list[str], name: str) -> tuple[Note, ...]:
+    """Makes notes about nested files of a skill. The last one counts those that are not named."""
     found.sort()
+    notes: list[Note] = []
+    for file in found[:MAX_NAMED]:
+        details = {"file": file, "skill": name, "more": ""}
+        notes.append(Note("skill-nested", None, details))
     unnamed = len(found) - MAX_NAMED
-    notes = [Note("skill-nested", None, {"file": file, "skill": name, "more": ""}) for file in found[:MAX_NAMED]]
     if unnamed > 0:
         notes[-1].details["more"] = f" Nor are {unnamed} more below that skill."
     return tuple(notes)

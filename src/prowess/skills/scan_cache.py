@@ -42,7 +42,9 @@ class Known(NamedTuple):
     def entry(self, row: Row, root: Root, base: str, rel: str, linked: str | None) -> Entry:
         _, size, _, tokens, description, number = row
         name, declared, version, keywords, controls, notes = self.kinds[number]
-        head = (name or rel.rpartition("/")[2], declared, description, version, keywords, controls, size, notes)
+        if not name:
+            _, _, name = rel.rpartition("/")
+        head = (name, declared, description, version, keywords, controls, size, notes)
         return Entry(root.source, base, rel, "SKILL.md", *head, root.trusted, linked, "", tokens)
 
 
