@@ -255,7 +255,7 @@ def _each_once(entries: list[Entry]) -> list[Entry]:
     best: dict[str, Entry] = {}
     for entry in sorted(entries, key=_preference):
         best.setdefault(entry.real_path, entry)
-    kept = set(map(id, best.values()))
+    kept = {id(entry) for entry in best.values()}
     return [entry for entry in entries if id(entry) in kept]
 
 

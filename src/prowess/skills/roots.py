@@ -127,7 +127,10 @@ def _upwards(cwd: str, top: str) -> list[str]:
 
 
 def _below(top: str, folder: str) -> bool:
-    return folder == top or folder.startswith(top.rstrip(os.sep) + os.sep)
+    if folder == top:
+        return True
+    start = top.rstrip(os.sep) + os.sep
+    return folder.startswith(start)
 
 
 def _places(folder: str) -> list[str]:

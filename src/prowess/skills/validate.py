@@ -141,7 +141,9 @@ def check_references(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Loc
     misses those."""
     file = skill.entry.file
     present = {listed.path for listed in skill.files}
-    folders = {folder for path in present for folder in _folders_of(path)}
+    folders: set[str] = set()
+    for path in present:
+        folders.update(_folders_of(path))
     direct: set[str] = set()
     line_of = LineNumbers(skill.body)
     for target, offset in find_references(skill.body):
@@ -149,11 +151,12 @@ def check_references(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Loc
         if target not in present and target not in folders:
             line = skill.body_line + line_of.at(offset) - 1
             yield file, Note("reference-missing", line, {"target": target})
+    reachable = direct | {file}
     for doc in sorted(direct & set(skill.docs)):
         text = read(doc).decode("utf-8", "replace")
         line_of = LineNumbers(text)
         for target, offset in find_references(text, base=posixpath.dirname(doc)):
-            if target in present and target not in direct and target != file:
+            if target in present and target not in reachable:
                 yield doc, Note("reference-deep", line_of.at(offset), {"target": target, "via": doc})
 
 
