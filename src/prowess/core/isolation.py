@@ -43,5 +43,7 @@ def recorded_kind(told: Mapping[str, Any]) -> IsolationKind:
 
 def was_isolated(told: Mapping[str, Any]) -> bool:
     """True when a record says that the run was isolated: see Isolation.is_isolated."""
-    mechanism, network = (told.get(name) or "" for name in ("mechanism", "network"))
-    return Isolation(executor="", mechanism=mechanism, network=network, kind=recorded_kind(told)).is_isolated
+    mechanism = told.get("mechanism") or ""
+    network = told.get("network") or ""
+    recorded = Isolation(executor="", mechanism=mechanism, network=network, kind=recorded_kind(told))
+    return recorded.is_isolated
