@@ -96,6 +96,7 @@ def _kind(address: Address) -> str | None:
 
 
 def _last_32_bits(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address:
+    """Returns the IPv4 address at the end of an IPv6 address."""
     return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
 
 

@@ -120,6 +120,7 @@ def _whole_or_gone(folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _as_pack_error() -> Iterator[None]:
+    """Turns errors of the system and of damaged archives into a PackError."""
     try:
         yield
     except (*_CORRUPT, OSError) as error:

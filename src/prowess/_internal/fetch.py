@@ -50,6 +50,7 @@ class Deadline:
         self._socket = None
 
     def left_s(self) -> float:
+        """Returns the seconds that are left, at least 0."""
         return max(0.0, self._ends - time.monotonic())
 
     def watch(self, event: str, info: dict[str, Any]) -> None:
@@ -140,6 +141,7 @@ def fetch(
 
 @contextlib.contextmanager
 def _part_beside(target: str) -> Iterator[IO[bytes]]:
+    """Opens a new file beside the target, and removes it unless it was renamed to the target."""
     folder, name = os.path.split(target)
     folder = folder or "."
     try:
@@ -257,6 +259,7 @@ class _Download:
 
     @contextlib.contextmanager
     def _response(self, hop: Hop, deadline: Deadline) -> Iterator[httpx.Response]:
+        """Sends a request, and explains errors of HTTP."""
         import httpx
 
         self._in_body = False
@@ -432,6 +435,7 @@ def _is_strong(etag: str | None) -> bool:
 
 
 def _check_size(size_bytes: int, shown: str, limits: FetchLimits) -> None:
+    """Refuses a download that is too large."""
     if size_bytes > limits.max_bytes:
         message = f"{shown} is larger than {limits.max_bytes} bytes."
         raise FetchError(message, code="fetch-too-large", hint="Leave big files out, or split it.")

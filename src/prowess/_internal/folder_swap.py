@@ -88,6 +88,7 @@ def stage(root: str) -> Iterator[str]:
 
 
 def _remove_staged(state: str, path: str) -> None:
+    """Removes prepared content, unless a journal may need it."""
     journal = os.path.join(state, _JOURNAL)
     if not os.path.lexists(journal):
         remove_tree(path)
@@ -164,6 +165,7 @@ def _check_state(root: str) -> None:
 
 
 def _make(root: str, folders: Sequence[FolderMove], files: Sequence[_FileMove]) -> None:
+    """Makes the moves that were not made yet."""
     for move in folders:
         _move_folder(root, move)
     for file in files:
@@ -196,6 +198,7 @@ def _move_folder(root: str, move: FolderMove) -> None:
 def _undo(
     root: str, folders: Sequence[FolderMove], files: Sequence[_FileMove], before: Mapping[str, bytes | None]
 ) -> None:
+    """Takes back the moves that were made."""
     for move in reversed(folders):
         _move_folder_back(root, move)
     for file in files:
@@ -304,6 +307,7 @@ def _prepare(root: str, path: str, data: bytes | None) -> _FileMove:
 
 
 def _below(root: str, path: str) -> str:
+    """Returns the path relative to the root, with forward slashes."""
     relative = os.path.relpath(path, root)
     return relative.replace(os.sep, "/")
 

@@ -83,6 +83,7 @@ class IndexedText:
         self._letters: dict[str, int] = {}
 
     def letter(self, letter: str) -> int:
+        """Returns the places of a letter."""
         if letter not in self._letters:
             self._letters[letter] = _bits(self._reversed.split(letter))
         return self._letters[letter]

@@ -74,6 +74,7 @@ def score_labels(choices: Sequence[LabelChoice]) -> LabelScores:
 
 
 def _all_labels(choices: Sequence[LabelChoice]) -> list[str]:
+    """Returns the labels that any choice names, sorted."""
     found: set[str] = set()
     for choice in choices:
         found.update(choice.expected)

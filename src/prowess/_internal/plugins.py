@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 
 def installed(group: str) -> dict[str, EntryPoint]:
+    """Returns the entry points of a group, by name."""
     from importlib.metadata import entry_points  # slow import
 
     return {entry.name: entry for entry in entry_points(group=group)}
@@ -37,6 +38,7 @@ class PluginTable(Generic[T]):
         return sorted(installed(self.group).keys() - self.own.keys())
 
     def names(self) -> list[str]:
+        """Returns our own names, then those that packages add."""
         return [*self.own, *self.added()]
 
     def load(self, name: str) -> T:

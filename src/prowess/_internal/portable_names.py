@@ -89,6 +89,7 @@ class PortableNames:
         return len(self._folders) - 1
 
     def add_file(self, path: str) -> None:
+        """Takes a file and the folders above it. PackUnsafe if it cannot have that name."""
         if path in self._files or path in self._folders:
             raise duplicate_name(path)
         self.add_folder(path.rpartition("/")[0])

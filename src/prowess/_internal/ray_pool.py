@@ -149,4 +149,5 @@ def _unreachable(address: str, why: str) -> EvalError:
 
 
 def _shown(text: str) -> str:
+    """Shortens and escapes a text for a message."""
     return ascii(text[:300])[1:-1]

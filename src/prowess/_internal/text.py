@@ -91,6 +91,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _describe(character: str) -> str:
+    """Returns the number and the name of a character."""
     return f"U+{ord(character):04X} {unicodedata.name(character, 'CONTROL')}"
 
 
@@ -105,6 +106,7 @@ class LineNumbers:
         self._ends = [found.start() for found in re.finditer("\n", text)]
 
     def at(self, offset: int) -> int:
+        """Returns the number of the line that has the offset."""
         return 1 + bisect_left(self._ends, offset)
 
 

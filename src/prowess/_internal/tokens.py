@@ -113,6 +113,7 @@ _PIECE_CHARS = 50_000
 
 
 def _pieces(text: str) -> Iterator[str]:
+    """Splits a long text where a cut changes no count."""
     start = 0
     while len(text) - start > _PIECE_CHARS:
         limit = start + _PIECE_CHARS

@@ -173,6 +173,7 @@ def is_loopback(host: str) -> bool:
 
 
 def insecure(shown: str, why: str) -> FetchError:
+    """Makes the error about content that anybody could change on its way."""
     hint = "Use https, or pin the content by adding #sha256=… to the URL."
     return FetchError(f"{shown} {why}.", code="fetch-insecure", hint=hint)
 

@@ -50,5 +50,6 @@ def _lock_of(folder: str) -> str:
 
 
 def _without_mismatch(entry: Entry) -> Entry:
+    """Removes the note about a name that differs from the folder's."""
     notes = [note for note in entry.notes if note.code != "name-mismatch"]
     return entry._replace(notes=tuple(notes))

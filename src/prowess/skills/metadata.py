@@ -309,6 +309,7 @@ def _one_name(name: str, folder: str) -> str:
 
 
 def _is_valid_name(name: str) -> bool:
+    """True for a name that the specification allows, portable or not."""
     return all(note.code == "name-not-portable" for note in name_notes(name))
 
 

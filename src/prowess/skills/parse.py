@@ -112,6 +112,7 @@ def parse_body(data: bytes) -> tuple[str, int, tuple[Note, ...]]:
 
 
 def _count_lines(data: bytes) -> int:
+    """Counts line ends: of Unix, Windows or old Macs."""
     return len(_LINE_END.findall(data))
 
 

@@ -57,6 +57,7 @@ def missing_requirements(
 
 
 def _is_on_path(search_path: str | None, program: str) -> bool:
+    """True when a program is in one of the folders of PATH."""
     return shutil.which(program, path=search_path) is not None
 
 

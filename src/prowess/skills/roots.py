@@ -34,6 +34,7 @@ def default_roots(*, cwd: str, top: str, home: str, trusts: Callable[[str], bool
 
 
 def _default_root(source: Source, place: str, trusted: bool = True) -> Root:
+    """Makes a root that nobody named, so that no finding reports it when it is missing."""
     return Root(source, place, trusted, expected=False, origin="default")
 
 
@@ -138,6 +139,7 @@ def _places(folder: str) -> list[str]:
 
 
 def _expand(place: str, home: str) -> str:
+    """Replaces `~` at the start by the home folder."""
     if place == "~" or place.startswith(("~/", "~" + os.sep)):
         return home + place[1:]
     return place

@@ -165,6 +165,7 @@ class _Numbers:
         self._number: dict[Hashable, int] = {}
 
     def of(self, item: Any, key: Hashable) -> int:
+        """Returns the number of an item, the same for each item with this key."""
         if key not in self._number:
             self._number[key] = len(self._number)
             self._new.append(item)
@@ -231,6 +232,7 @@ def _write_line(document: dict[str, Any]) -> bytes:
 
 
 def _read_line(line: bytes) -> dict[str, Any]:
+    """Parses a line of `_write_line`. ValueError if a byte of it changed."""
     line = line.removesuffix(b"\n")
     checksum, _, payload = line.partition(b" ")
     if checksum != _checksum(payload):

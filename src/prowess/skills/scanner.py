@@ -342,6 +342,7 @@ def look_below_entry(entry: Entry, bounds: Bounds) -> tuple[Note, ...]:
 
 
 def reason(error: OSError) -> str:
+    """Returns the words of the system about an error."""
     return (error.strerror or type(error).__name__).lower()
 
 

@@ -233,6 +233,7 @@ _NAME = "\ue001"
 
 
 def _whole_name(text: str) -> str:
+    """Returns the word that stands for a whole name in the index."""
     spelling = _one_spelling(text[:100])
     words = _WORD.findall(spelling)
     return _NAME + "".join(words).lower()

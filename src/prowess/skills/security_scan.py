@@ -87,6 +87,7 @@ def scan_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
 
 
 def _is_binary(data: bytes) -> bool:
+    """True for data that is no text, and no script either."""
     return b"\0" in data[:4096] and not data.startswith(b"#!")
 
 

@@ -45,6 +45,7 @@ class Entry(NamedTuple):
 
     @property
     def id(self) -> str:
+        """Name that is unique in a catalog: `project:acme/pdf`."""
         return f"{self.source}:{self.qualified}{self.suffix}"
 
     @property
@@ -222,4 +223,5 @@ class Changes(NamedTuple):
     removed: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
+        """True when anything changed."""
         return bool(self.added or self.changed or self.removed)

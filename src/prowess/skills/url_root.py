@@ -78,6 +78,7 @@ def open_url_root(
 
 
 def _folder_of(address: _PinnedUrl, cache_dir: str) -> str:
+    """Returns the folder of an address in the cache."""
     raw = address.url.encode("utf-8", "surrogateescape")
     key = hashlib.sha256(raw).hexdigest()[:32]
     return os.path.join(os.path.abspath(cache_dir), "urls", key)
@@ -267,6 +268,7 @@ def _publish(tree: str, target: str, digest: str) -> None:
 
 
 def _tree_path(folder: str, meta: _Meta) -> str:
+    """Returns the folder of a copy, which is named after its digest."""
     return os.path.join(folder, "trees", meta.tree)
 
 

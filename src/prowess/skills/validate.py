@@ -107,6 +107,7 @@ def check_cost(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
 
 
 def _description_line(skill: Skill, read: Callable[[str], bytes]) -> int | None:
+    """Returns the line of the description in SKILL.md."""
     data = read(skill.entry.file)
     front = parse_front(data)
     if isinstance(front, Note):

@@ -45,6 +45,7 @@ class ApprovalList(NamedTuple):
 
 
 async def find_approvals(runtime: Runtime, log: EventLog | None, marks: Marks | None) -> ApprovalList:
+    """Returns the questions that wait for a person, and the standing approvals."""
     waiting: list[Waiting] = []
     damaged: list[str] = []
     for session in await find_waiting(log, marks):
@@ -182,6 +183,7 @@ def choose_question(sessions: Sequence[PendingSession], call_id: str, session: s
 
 
 def _unknown_call(sessions: Sequence[PendingSession], call_id: str) -> StoreError:
+    """Makes the error about a call that no session asks about. Names similar calls."""
     damaged: list[str] = []
     known: set[str] = set()
     for each in sessions:
@@ -305,6 +307,7 @@ def find_standing(state_dir: str, which: str, capability: str | None = None) -> 
 
 
 def _unknown_standing(approvals: Approvals, which: str, capability: str | None) -> StoreError:
+    """Makes the error about an approval that does not exist. Names a similar skill."""
     of = ""
     if capability:
         of = f" for {capability}"

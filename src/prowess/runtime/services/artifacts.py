@@ -48,6 +48,7 @@ def session_of(key: SessionKey, name: str) -> str | None:
 
 
 def _is_users(name: str) -> bool:
+    """True for a name that belongs to the user, not to a session."""
     of_user, _ = artifact_scope(name)
     return of_user
 

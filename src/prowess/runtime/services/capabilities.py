@@ -37,6 +37,7 @@ def find_capabilities(skill: Skill) -> tuple[str, ...]:
 
 
 def _is_script(file: SkillFile) -> bool:
+    """True for a file that is meant to be run."""
     return file.executable or file.path.endswith(tuple(EXTENSIONS))
 
 

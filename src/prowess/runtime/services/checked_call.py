@@ -54,6 +54,7 @@ def why_not_loadable(runtime: Runtime, entry: Entry) -> str | None:
 
 
 def _named_as_ours(kit: Toolkit, call: ToolCall, notes: list[str]) -> ToolCall:
+    """Replaces the name of another system by ours. A note says so."""
     if call.tool in CAPABILITIES:
         return call
     routed, word = kit.calls.repair.route(call)
@@ -110,6 +111,7 @@ def _find_spec(kit: Toolkit, tool: str) -> ToolSpec | None:
 
 
 def _names_skill(call: ToolCall) -> bool:
+    """True when the call names a skill, by any of the names for that argument."""
     said = [call.args.get(name) for name in _NAMES_OF_SKILL]
     return any(value not in (None, "") for value in said)
 
@@ -155,6 +157,7 @@ def _find_skills(
 
 
 def _get_named(runtime: Runtime, call: ToolCall, said: str) -> Entry:
+    """Returns the skill that the call names. Only a skill_load can say of which source."""
     source = None
     if call.tool == "skill_load":
         source = call.args.get("source")

@@ -294,6 +294,7 @@ class CleanedWorkspaces(NamedTuple):
 
 
 def list_workspaces(runtime: Runtime) -> WorkspaceList:
+    """Lists the files that sessions have left on disk."""
     dir = workspace_dir(runtime.config, runtime.places)
     left = list_leftovers(dir)
     return WorkspaceList(dir, trees_of(dir), left)

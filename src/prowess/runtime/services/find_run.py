@@ -200,6 +200,7 @@ def _is_path(ref: str) -> bool:
 
 
 def _folder_at(ref: str) -> str:
+    """Returns the folder of a run, given by its path or by that of a file in it."""
     folder = os.path.abspath(ref)
     if not os.path.isdir(folder):
         folder, name = os.path.split(folder)
@@ -280,6 +281,7 @@ async def _known(log: EventLog | None, thoroughly: bool) -> dict[str, SessionInf
 
 
 async def _begun(log: EventLog, info: SessionInfo) -> list[str]:
+    """Returns the runs whose first line a session has."""
     runs: list[str] = []
     try:
         async for line in log.lines(info.key):

@@ -130,6 +130,7 @@ def count_skills(runtime: Runtime, entries: Iterable[Entry], counter: TokenCount
 
 
 def _count_skill(runtime: Runtime, entry: Entry, counter: TokenCounter) -> SkillTokens:
+    """Counts a skill. One that cannot be loaded has only its estimated entry in the catalog."""
     catalog = entry.catalog_tokens
     body = None
     try:

@@ -41,6 +41,7 @@ def explain_steps(
 
 
 def _step_row(said: Explanation) -> PolicyStep:
+    """Returns the row of a step, without what it looked at."""
     row: PolicyStep = {
         "by": said.by,
         "path": said.path or None,
@@ -62,6 +63,7 @@ def _step_row(said: Explanation) -> PolicyStep:
 def _looked_at(
     runtime: Runtime, said: Explanation, request: PolicyQuery, lists: Mapping[str, AllowedTools], rules: Sequence[Rules]
 ) -> list[str]:
+    """Returns what a step looked at: settings, lists or rules."""
     if said.by == "configuration":
         names = _settings_for(request)
         return [_setting(runtime, name) for name in names]
@@ -75,6 +77,7 @@ def _looked_at(
 
 
 def _settings_for(request: PolicyQuery) -> list[str]:
+    """Returns the settings that can forbid such a call."""
     names: list[str] = []
     if find_risk(request.tool) == "high":
         names.append("tools.enable")
@@ -200,6 +203,7 @@ def _change_list(named: Entry | None) -> str:
 
 
 def _origin(runtime: Runtime, name: str) -> str:
+    """Returns the file, variable or flag that sets a setting."""
     return runtime.loaded.origins.get(name, "default")
 
 

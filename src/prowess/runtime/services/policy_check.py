@@ -173,6 +173,7 @@ def _take_up(runtime: Runtime, kit: Toolkit, entries: Sequence[Entry]) -> None:
 
 
 def _find_content(runtime: Runtime, entry: Entry) -> Skill | None:
+    """Loads a skill. None if it cannot be loaded."""
     try:
         return runtime.load_entry(entry)
     except SkillError:  # it cannot be loaded
@@ -200,6 +201,7 @@ def _approvals(runtime: Runtime, named: Entry | None, keys: Sequence[str]) -> tu
 
 
 def _declared_lists(kit: Toolkit, entries: Sequence[Entry]) -> dict[str, AllowedTools]:
+    """Returns `allowed-tools` of the skills that declare it, by id."""
     known = known_tools(kit)
     lists: dict[str, AllowedTools] = {}
     for entry in entries:
@@ -266,6 +268,7 @@ def _is_approved(judged: _Judged) -> bool:
 
 
 def _rule_notes(kit: Toolkit, judged: _Judged) -> Iterator[str]:
+    """Yields notes about broken policy files, and about rules for unknown tools."""
     for rules in judged.rules:
         if rules.problem:
             yield f"{rules.problem.message} {rules.problem.hint}"
@@ -284,6 +287,7 @@ def _host_notes(call: ToolCall, decision: Decision) -> Iterator[str]:
 
 
 def _find_refusal(url: str, hosts: Sequence[str]) -> str | None:
+    """Returns why a request to this URL would be refused. None if it would not."""
     try:
         target = parse_url_target(url)
     except NotAHost as error:

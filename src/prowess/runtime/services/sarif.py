@@ -56,6 +56,7 @@ def _result(finding: Finding, rule_index: int, cwd: str) -> dict[str, Any]:
 
 
 def _uri(path: str, cwd: str) -> str:
+    """Returns the path as a URI, relative to `cwd` if it is below that."""
     shown = os.path.relpath(path, cwd)
     if shown.startswith(".."):
         shown = path

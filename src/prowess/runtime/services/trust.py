@@ -85,6 +85,7 @@ def preview_url(url: str, cache_dir: str) -> TrustPreview:
 
 
 def preview_file(path: str) -> FilePreview:
+    """Reads a configuration or policy, and checks a policy."""
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read(_SHOWN_CHARACTERS)
     lines = [line.strip() for line in text.splitlines()]
@@ -99,6 +100,7 @@ def preview_file(path: str) -> FilePreview:
 
 
 def give_trust(state_dir: str, content: TrustPreview) -> None:
+    """Trusts a folder by its path, or an address by its content."""
     if content.digest is None:
         grant_folder(state_dir, content.place)
     else:

@@ -192,6 +192,7 @@ def _sum_up(checks: Mapping[Place, Check]) -> tuple[Place | None, Check]:
 
 
 def _check_log(record: SessionRecord, summary: RunSummary | None, told: Mapping[str, Any] | None) -> Check:
+    """Checks the run as the log has it. `told` is the run.json of its copy."""
     if summary is not None:
         kept = None
         if told and told.get("run") == summary.run:
@@ -240,6 +241,7 @@ def _what_it_lacks(found: FoundRun) -> str | None:
 
 
 def _check_folder(found: FoundRun, told: Mapping[str, Any] | None) -> Check:
+    """Checks the copy, and compares it with the log."""
     folder = found.folder or ""
     lines = load_lines(folder)
     if lines is None:
