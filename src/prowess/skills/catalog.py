@@ -91,7 +91,6 @@ class Catalog:
 
     @cached_property
     def _by_loose_key(self) -> dict[str, list[Entry]]:
-        """Entries by each name that they can be found by."""
         found: dict[str, list[Entry]] = {}
         for entry in self._entries:
             keys = _names(entry)
@@ -190,7 +189,6 @@ class Catalog:
         return found[0]
 
     def _is_usable_by_name(self, entry: Entry) -> bool:
-        """True for a skill that its name alone can mean."""
         seen = self.visibility(entry)
         return seen.status not in ("shadowed", "off", "invalid", "denied")
 
@@ -465,12 +463,10 @@ def _width(pattern: str) -> tuple[bool, int, int, str]:
 
 
 def _is_wild(pattern: str) -> bool:
-    """True for a pattern, not a plain name."""
     return "*" in pattern or "?" in pattern or "[" in pattern
 
 
 def _names(entry: Entry) -> set[str]:
-    """Returns the names that a skill can be found by, spelled loosely."""
     names = (entry.id, entry.name, entry.qualified)
     return set(map(loose_key, names))
 

@@ -234,11 +234,12 @@ def _file_of(
 def _hashed(rel: str, fd: int, data: bytes | None, room_bytes: int) -> SkillFile:
     """Returns a file with its sha256. A file larger than the remaining room is not hashed, to save time."""
     found = os.fstat(fd)
-    sha256 = ""
-    if found.st_size <= room_bytes:
-        sha256 = file_sha256(fd, found.st_size) if data is None else content_sha256(data)
+    size = found.st_size
     is_executable = bool(found.st_mode & 0o111)
-    return SkillFile(rel, found.st_size, is_executable, sha256)
+    sha256 = ""
+    if size <= room_bytes:
+        sha256 = file_sha256(fd, size) if data is None else content_sha256(data)
+    return SkillFile(rel, size, is_executable, sha256)
 
 
 def read_resource(skill: Skill, path: str) -> bytes:

@@ -28,7 +28,12 @@ def without_renamed(entries: list[Entry]) -> list[Entry]:
     if not any(entry.declared for entry in entries):
         return entries
     locks: dict[str, dict[str, str]] = {}
-    return [_without_mismatch(entry) if _is_renamed(entry, locks) else entry for entry in entries]
+    found: list[Entry] = []
+    for entry in entries:
+        if _is_renamed(entry, locks):
+            entry = _without_mismatch(entry)
+        found.append(entry)
+    return found
 
 
 def _is_renamed(entry: Entry, locks: dict[str, dict[str, str]]) -> bool:

@@ -52,8 +52,12 @@ def _name_each(found: list[str], name: str) -> tuple[Note, ...]:
 
 def has_nested(notes: tuple[Note, ...]) -> bool:
     """True when the notes include one from `look_below`."""
-    return bool(notes) and notes[-1].code in _CODES
+    if not notes:
+        return False
+    return notes[-1].code in _CODES
 
 
 def without_nested(notes: tuple[Note, ...]) -> tuple[Note, ...]:
-    return tuple(note for note in notes if note.code not in _CODES)
+    """Returns the notes that are not from `look_below`."""
+    others = [note for note in notes if note.code not in _CODES]
+    return tuple(others)

@@ -66,9 +66,13 @@ def _is_set(environ: Mapping[str, str], name: str) -> bool:
 
 
 def _platform_fits(wanted: Iterable[str], platform: str) -> bool:
+    """True when `sys.platform` is one of the wanted systems, by any of their names."""
     here = _PLATFORMS.get(platform, platform)
-    names = [name.lower() for name in wanted]
-    return here in [_ALIASES.get(name, name) for name in names]
+    for name in wanted:
+        lowered = name.lower()
+        if _ALIASES.get(lowered, lowered) == here:
+            return True
+    return False
 
 
 def _python_fits(wanted: str, here: tuple[int, ...]) -> bool:

@@ -348,5 +348,5 @@ def reason(error: OSError) -> str:
 
 def _passing(notes: tuple[Note, ...]) -> bool:
     """True when a problem may disappear without a new signature, so the entry must not be remembered."""
-    codes = [note.code for note in notes]
-    return "unreadable" in codes or "file-outside" in codes
+    codes = {note.code for note in notes}
+    return not codes.isdisjoint(("unreadable", "file-outside"))

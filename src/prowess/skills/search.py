@@ -88,8 +88,10 @@ def _stamp(catalog: Catalog, entry: Entry) -> str:
 
 
 def _found(catalog: Catalog, index: SearchIndex, query: str, limit: int) -> SearchResults:
+    """Searches the index of a catalog."""
     results: list[tuple[Entry, float]] = []
-    for hit in index.search(query, limit):
+    hits = index.search(query, limit)
+    for hit in hits:
         entry = catalog.get(hit.id)
         results.append((entry, hit.score))
     return SearchResults(results, index.note)
@@ -149,12 +151,17 @@ class SearchIndex:
         higher."""
         most = max(0, min(limit, len(self._ids)))
         terms = _query_terms(query)
-        for expression in _expressions(terms, _whole_name(query)):
+        name = _whole_name(query)
+        for expression in _expressions(terms, name):
             with self._one_at_a_time:
                 found = self._connection.execute(_SEARCH, (expression, most))
                 rows: list[tuple[int, float]] = found.fetchall()
-            if rows:
-                return [Hit(self._ids[row - 1], round(score, 4)) for row, score in rows]
+            hits: list[Hit] = []
+            for row, score in rows:
+                id = self._ids[row - 1]
+                hits.append(Hit(id, round(score, 4)))
+            if hits:
+                return hits
         return []
 
     def close(self) -> None:
@@ -274,8 +281,9 @@ def _index_text(text: str, *, is_name: bool = False) -> str:
 def _spaced(found: re.Match[str]) -> str:
     """Returns the characters of a run and their pairs, with spaces around each."""
     run = found[0]
-    words = [*run, *map(str.__add__, run, run[1:])]
-    return f" {' '.join(words)} "
+    pairs = map(str.__add__, run, run[1:])
+    words = " ".join([*run, *pairs])
+    return f" {words} "
 
 
 def _one_spelling(text: str) -> str:
@@ -430,20 +438,23 @@ def _write(path: str, fingerprint: bytes, connection: sqlite3.Connection) -> str
     """Saves the index for next time. Returns a note when that fails; the index works anyway."""
     try:
         image = connection.serialize()
-        write_whole(path, _MAGIC + fingerprint + _digest(fingerprint + image) + image, mode=0o600)
+        digest = _digest(fingerprint + image)
+        write_whole(path, _MAGIC + fingerprint + digest + image, mode=0o600)
     except (OSError, AttributeError) as error:  # AttributeError: this SQLite is too old to serialize
         return f"The search index could not be kept in {path} ({error}); it is built anew each time."
     return None
 
 
 def _fingerprint(documents: Sequence[SearchDocument]) -> bytes:
+    """Returns a digest of everything that the index is made from."""
     fields: list[str] = []
     for document in documents:
         keywords = " ".join(document.keywords)
         fields += [document.id, document.name, document.description, keywords, document.stamp]
     # The lengths make sure that different lists of documents never give the same text.
     lengths = list(map(len, fields))
-    text = f"{_FORMAT} {lengths} {''.join(fields)}"
+    whole = "".join(fields)
+    text = f"{_FORMAT} {lengths} {whole}"
     return _digest(text.encode("utf-8", "surrogatepass"))
 
 

@@ -301,7 +301,10 @@ def _reason(error: Exception) -> str:
 
 
 def _duration(seconds: float) -> str:
+    """Renders the age of a copy in its largest unit."""
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(0, seconds):.0f} seconds"
+            number = seconds / size
+            return f"{number:.0f} {unit}"
+    seconds = max(0, seconds)
+    return f"{seconds:.0f} seconds"

@@ -256,6 +256,7 @@ def _approval_key(question: Waiting) -> str:
 
 
 async def _append(log: EventLog, marks: Marks | None, question: Waiting, event: ApprovalAnswered) -> None:
+    """Adds the answer to the log of the session that asked."""
     key = question.key
     owner = f"prowess approvals, pid {os.getpid()}"
     lease = await log.lease(key, owner=owner)

@@ -79,13 +79,15 @@ def _value(text: str) -> Any:
 
 
 def _json(text: str, kind: Any, wanted: str) -> Any:
+    """Parses JSON of this type. `wanted` is what it should be, for a message."""
+    shown = text[:80]
     try:
         value = json.loads(text, parse_constant=_check_constant)
     except (ValueError, RecursionError) as error:
-        problem = f"'{text[:80]}' is not {wanted}: {error}."
+        problem = f"'{shown}' is not {wanted}: {error}."
         raise ConfigError(problem, code="usage", hint="Check its quotes and brackets.") from None
     if not isinstance(value, kind):
-        raise ConfigError(f"'{text[:80]}' is not {wanted}.", code="usage", hint="Arguments have names.")
+        raise ConfigError(f"'{shown}' is not {wanted}.", code="usage", hint="Arguments have names.")
     return value
 
 

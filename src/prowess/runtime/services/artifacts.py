@@ -85,11 +85,13 @@ async def _keys(store: ArtifactStore, key: SessionKey, everywhere: bool) -> list
 
 
 async def _row(store: ArtifactStore, key: SessionKey, name: str) -> ArtifactRow | None:
+    """Returns the row of a name. None when it was deleted after it was listed."""
     versions = await store.versions(key, name)
     if not versions:
-        return None  # deleted after it was listed
+        return None
     newest = await store.get(key, name, version=versions[-1])
-    return ArtifactRow(session_of(key, name), newest, versions)
+    session = session_of(key, name)
+    return ArtifactRow(session, newest, versions)
 
 
 async def find_artifact(store: ArtifactStore, key: SessionKey, name: str, *, everywhere: bool = False) -> SessionKey:
@@ -113,10 +115,12 @@ async def find_artifact(store: ArtifactStore, key: SessionKey, name: str, *, eve
 
 
 def _unknown_artifact(name: str, where: str, known: set[str]) -> StoreError:
+    """Makes the error about a name that no session has. Names similar ones."""
     hint = "See: prowess artifacts list"
     near = difflib.get_close_matches(name, sorted(known), n=3)
     if near:
-        hint = f"Did you mean {' or '.join(near)}? {hint}"
+        meant = " or ".join(near)
+        hint = f"Did you mean {meant}? {hint}"
     return StoreError(f"No artifact '{name}'{where}.", code="artifact-not-found", hint=hint)
 
 
@@ -137,7 +141,7 @@ async def remove_artifacts(
     removed: list[RemovedArtifact] = []
     for there, name, version in wanted:
         await store.delete(there, name, version=version)
+        session = session_of(there, name)
         rendered = render_artifact_ref(name, version)
-        row = RemovedArtifact(session_of(there, name), rendered, name, version)
-        removed.append(row)
+        removed.append(RemovedArtifact(session, rendered, name, version))
     return removed

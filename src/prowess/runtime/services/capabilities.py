@@ -21,11 +21,11 @@ def find_capabilities(skill: Skill) -> tuple[str, ...]:
     controls = skill.entry.controls
     scripts = [file.path for file in skill.files if _is_script(file)]
     archives = [file.path for file in skill.files if file.path.lower().endswith(_ARCHIVE_NAMES)]
-    facts: dict[str, Sequence[str]] = {
-        "tools": controls.allowed_tools or (),
-        "scripts": scripts,
-        "packages of its scripts": sorted(_packages(skill, scripts)),
-    }
+    packages = _packages(skill, scripts)
+    facts: dict[str, Sequence[str]] = {}
+    facts["tools"] = controls.allowed_tools or ()
+    facts["scripts"] = scripts
+    facts["packages of its scripts"] = sorted(packages)
     for kind, items in controls.requires:
         what = _NEEDS.get(kind, f"needs {kind}")
         facts[what] = items

@@ -32,16 +32,19 @@ class CheckedCall(NamedTuple):
 def read_call(runtime: Runtime, kit: Toolkit, tool: str, args: Mapping[str, Any], skills: Sequence[str]) -> CheckedCall:
     """Returns the call as policy judges it. `skills`: the one that the call names, then other loaded ones."""
     notes: list[str] = []
+    is_given = bool(args)
     written = ToolCall(id="check", tool=tool, args=dict(args))
     call = _named_as_ours(kit, written, notes)
     call = _with_skill(runtime, kit, call, skills)
-    call = _normalised(kit, call, given=bool(args), notes=notes)
+    call = _normalised(kit, call, given=is_given, notes=notes)
     named, entries = _find_skills(runtime, kit, call, skills, notes)
     return CheckedCall(call, named, entries, notes)
 
 
 def known_tools(kit: Toolkit) -> list[str]:
-    return [spec.name for spec in kit.calls.tools.specs()]
+    """Returns the names of the tools that an agent would have here."""
+    specs = kit.calls.tools.specs()
+    return [spec.name for spec in specs]
 
 
 def why_not_loadable(runtime: Runtime, entry: Entry) -> str | None:
@@ -209,10 +212,12 @@ def _completed(kit: Toolkit, call: ToolCall) -> tuple[ToolCall, Sequence[str]] |
 
 def _possibly_missing(kit: Toolkit, call: ToolCall) -> Iterator[tuple[str, ...]]:
     """Yields combinations of the required arguments that the call does not have, from few to many."""
-    (spec,) = [spec for spec in kit.calls.tools.specs() if spec.name == call.tool]
+    spec = _find_spec(kit, call.tool)
+    assert spec is not None
     said = set(call.args)
     if _names_skill(call):
         said.add("skill")
-    required = [name for name in spec.parameters.get("required", ()) if name not in said]
-    for number in range(1, len(required) + 1):
-        yield from combinations(required, number)
+    required = spec.parameters.get("required", ())
+    unsaid = [name for name in required if name not in said]
+    for number in range(1, len(unsaid) + 1):
+        yield from combinations(unsaid, number)

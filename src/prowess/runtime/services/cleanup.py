@@ -241,14 +241,16 @@ async def look_at_session(runtime: Runtime, key: SessionKey) -> SessionContent:
 
 
 async def _own_artifacts(store: ArtifactStore | None, key: SessionKey) -> list[tuple[str, int]]:
+    """Returns the artifacts that belong to the session, not to the user, as (name, version)."""
     found: list[tuple[str, int]] = []
     if store is None:
         return found
     for name in await store.names(key):
         of_user, _ = artifact_scope(name)
-        if not of_user:
-            versions = await store.versions(key, name)
-            found += [(name, version) for version in versions]
+        if of_user:
+            continue
+        versions = await store.versions(key, name)
+        found += [(name, version) for version in versions]
     return found
 
 
@@ -328,13 +330,14 @@ def clean_workspaces(
 
 async def _find_old_trees(runtime: Runtime, dir: str, older_than_s: float) -> tuple[str, OldTrees, set[str]]:
     """Returns (our store, trees that are old enough, digests that sessions of our store have loaded)."""
+    named: set[str] = set()
     async with opened(runtime) as (log, store):
         old = find_old_trees(dir, store, older_than_s=older_than_s)
-        named: set[str] = set()
-        if log is not None and (old.free or old.of_others):
-            for tenant in old.tenants:
-                named |= await _loaded_digests(log, tenant)
-        return store, old, named
+        if log is None or not (old.free or old.of_others):
+            return store, old, named
+        for tenant in old.tenants:
+            named |= await _loaded_digests(log, tenant)
+    return store, old, named
 
 
 async def _loaded_digests(log: EventLog, tenant: str) -> set[str]:

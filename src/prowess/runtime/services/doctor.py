@@ -7,6 +7,7 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -98,9 +99,11 @@ def _dependency_problems(runtime: Runtime) -> Iterator[Finding]:
     entries = list(runtime.catalog)
     for pattern, packages in runtime.config.skills.dependencies.items():
         origin = runtime.loaded.origins[f"skills.dependencies.{pattern}"]
-        only = {pattern: packages}
-        yield from _refused(lambda only=only: configured_packages(lambda: only), origin)
-        if not any(matches_pattern(pattern, entry) for entry in entries):
+        configured = {pattern: packages}
+        check = partial(configured_packages, configured.copy)
+        yield from _refused(check, origin)
+        is_matched = any(matches_pattern(pattern, entry) for entry in entries)
+        if not is_matched:
             yield _unmatched(pattern, entries, origin)
 
 
@@ -146,16 +149,19 @@ def _beyond_the_heads(runtime: Runtime) -> list[Finding]:
 
 
 def _too_long(runtime: Runtime, skill: Skill) -> Iterator[Finding]:
+    """Yields a finding when the body has more lines than the settings allow."""
     limit = runtime.config.security.max_skill_body_lines
     lines = skill.body.count("\n") + 1
     if limit is not None and lines > limit:
-        note = Note("body-over-limit", skill.body_line, {"lines": lines, "limit": limit})
+        details = {"lines": lines, "limit": limit}
+        note = Note("body-over-limit", skill.body_line, details)
         yield make_finding(note, skill.entry.location)
 
 
 def _nested_since(runtime: Runtime, entry: Entry) -> list[Finding]:
     """Finds skill files below a skill that came after it was first read. Nothing else searches it again."""
-    if has_nested(entry.notes) or runtime.catalog.memory_skill(entry):
+    is_in_memory = runtime.catalog.memory_skill(entry) is not None
+    if is_in_memory or has_nested(entry.notes):
         return []
     notes = look_below_entry(entry, runtime.bounds)
     return [entry.finding_of(note) for note in notes]

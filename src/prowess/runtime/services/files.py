@@ -83,8 +83,10 @@ def _ends(word: str) -> Sequence[int]:
 
 
 def _resolve(name: str, cwd: str, home: str) -> str:
+    """Returns the path that a person means: relative to `cwd`, or with ~ for the home folder."""
     if name == "~" or name.startswith("~/"):
-        name = os.path.expanduser(home) + name[1:]
+        below = name[1:]
+        name = os.path.expanduser(home) + below
     return os.path.join(cwd, name)
 
 

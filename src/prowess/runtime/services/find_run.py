@@ -59,7 +59,9 @@ async def opened(runtime: Runtime) -> AsyncIterator[tuple[EventLog | None, str]]
 
 
 def _is_missing_file(place: str) -> bool:
-    return os.path.isabs(place) and not os.path.exists(place)
+    if not os.path.isabs(place):
+        return False
+    return not os.path.exists(place)
 
 
 async def find_run(runtime: Runtime, log: EventLog | None, ref: str) -> FoundRun:
@@ -107,16 +109,19 @@ def _beginning_with(wanted: str, runs: Iterable[str]) -> list[str]:
 
 
 async def _found(log: EventLog | None, run: str, info: SessionInfo | None, folders: Mapping[str, str]) -> FoundRun:
+    """Reads the session of a run. For a child run, returns the run that it belongs to."""
     if info is None or log is None:
         return await _copied(log, run, folders[run])
     record = await read_session(log, info.key)
     summary = record.find(run)
     if summary:
-        run = summary.run  # for a child run, the run that it belongs to
-    return FoundRun(run, record, summary, folders.get(run))
+        run = summary.run
+    folder = folders.get(run)
+    return FoundRun(run, record, summary, folder)
 
 
 async def _copied(log: EventLog | None, run: str, folder: str) -> FoundRun:
+    """Returns a run that has a copy, as the log has it, too."""
     told = load_summary(folder)
     record, summary = await _in_log(log, run, told)
     return FoundRun(run, record, summary, folder)
@@ -196,7 +201,10 @@ def load_lines(folder: str) -> list[str] | None:
 
 
 def _is_path(ref: str) -> bool:
-    return os.sep in ref or ref.endswith(".jsonl") or ref in (".", "..")
+    """True for a path; an id has no slash, and no ending."""
+    if os.sep in ref or ref in (".", ".."):
+        return True
+    return ref.endswith(".jsonl")
 
 
 def _folder_at(ref: str) -> str:
@@ -294,12 +302,15 @@ async def _begun(log: EventLog, info: SessionInfo) -> list[str]:
 
 
 def _unknown(ref: str, runs: list[str], several: list[str]) -> StoreError:
+    """Makes the error about a run that does not exist, or of which there are several."""
+    shown = ref[:100]
     if len(several) > 1:
-        problem = f"'{ref[:100]}' can be one of {len(several)} runs."
+        problem = f"'{shown}' can be one of {len(several)} runs."
         ids = ", ".join(several[:4])
         return StoreError(problem, code="run-ambiguous", hint=f"Give more of its id: {ids}.")
     hint = "See: prowess runs list"
     near = difflib.get_close_matches(ref, runs, n=3)
     if near:
-        hint = f"Did you mean {' or '.join(near)}? {hint}"
-    return StoreError(f"No run '{ref[:100]}'.", code="run-unknown", hint=hint)
+        meant = " or ".join(near)
+        hint = f"Did you mean {meant}? {hint}"
+    return StoreError(f"No run '{shown}'.", code="run-unknown", hint=hint)

@@ -64,12 +64,16 @@ def _file_row(file: SkillFile) -> FileRow:
 
 
 def _try_to_load(runtime: Runtime, entry: Entry) -> tuple[Skill | None, list[Finding]]:
-    if runtime.catalog.visibility(entry).status == "invalid":
+    """Returns the skill, or the findings that say why it cannot be loaded."""
+    seen = runtime.catalog.visibility(entry)
+    if seen.status == "invalid":
         return None, []
     try:
-        return runtime.load_entry(entry), []
+        skill = runtime.load_entry(entry)
     except SkillError as error:
-        return None, list(getattr(error, "findings", ()))
+        findings = getattr(error, "findings", ())
+        return None, list(findings)
+    return skill, []
 
 
 def _explain(runtime: Runtime, entry: Entry) -> WhyRow:
@@ -126,6 +130,7 @@ class FixedTokens(NamedTuple):
 
 
 def count_skills(runtime: Runtime, entries: Iterable[Entry], counter: TokenCounter) -> list[SkillTokens]:
+    """Counts skills, each in the catalog and loaded."""
     return [_count_skill(runtime, entry, counter) for entry in entries]
 
 
@@ -148,10 +153,12 @@ def count_fixed(runtime: Runtime, counter: TokenCounter) -> dict[Profile, FixedT
 
 
 def _count_profile(runtime: Runtime, profile: Profile, counter: TokenCounter) -> FixedTokens:
+    """Counts the guidance and the tool schemas of one profile."""
     guidance, specs = fixed_prompt(runtime, profile)
     schemas = 0
     for spec in specs:
         schema = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
-        schemas += counter(json.dumps(schema, ensure_ascii=False, separators=(",", ":")))
+        text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+        schemas += counter(text)
     of_guidance = counter(guidance)
     return FixedTokens(of_guidance, schemas, of_guidance + schemas)

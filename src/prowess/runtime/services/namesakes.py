@@ -24,12 +24,16 @@ def find_precedence(runtime: Runtime, folder: str) -> Callable[[str], str]:
         return lambda name: ""
     at = places.index(here)
     source = roots[at].source
-    others = [number for number, place in enumerate(places) if number != at and os.path.isdir(place)]
+    others: list[int] = []
+    for number, place in enumerate(places):
+        if number != at and os.path.isdir(place):
+            others.append(number)
 
     def tell(name: str) -> str:
         for number in others:
             path = os.path.join(places[number], name)
-            if not os.path.isfile(os.path.join(path, "SKILL.md")):
+            skill_md = os.path.join(path, "SKILL.md")
+            if not os.path.isfile(skill_md):
                 continue
             root = roots[number]
             id = f"{root.source}:{name}"

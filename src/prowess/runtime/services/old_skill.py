@@ -47,7 +47,11 @@ def export_old_skill(entry: Entry, ref: str, into: str, runtime: Runtime, *, acc
 
 def _export_pack(pack: str, work: str, home: str) -> None:
     """Copies the folder of the outermost SKILL.md of a pack."""
-    found = [name for name in unpack(pack, work) if name.rpartition("/")[2].lower() == "skill.md"]
+    found: list[str] = []
+    for path in unpack(pack, work):
+        _, _, name = path.rpartition("/")
+        if name.lower() == "skill.md":
+            found.append(path)
     outermost = min(found, key=len, default="")
     folder = os.path.join(work, os.path.dirname(outermost))
     shutil.copytree(folder, home)

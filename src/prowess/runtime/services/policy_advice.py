@@ -89,11 +89,13 @@ def _settings_for(request: PolicyQuery) -> list[str]:
 
 
 def _setting(runtime: Runtime, name: str) -> str:
+    """Renders a setting with its value and its origin."""
     section, _, field = name.partition(".")
     settings = getattr(runtime.config, section)
     value = to_json(getattr(settings, field))
     shown = json.dumps(value, ensure_ascii=False)
-    return f"{name} = {shown} ({_origin(runtime, name)})"
+    origin = _origin(runtime, name)
+    return f"{name} = {shown} ({origin})"
 
 
 def _lists_said(request: PolicyQuery, lists: Mapping[str, AllowedTools]) -> list[str]:
@@ -110,6 +112,7 @@ def _lists_said(request: PolicyQuery, lists: Mapping[str, AllowedTools]) -> list
 
 
 def _list_said(skill: str, own: AllowedTools, request: PolicyQuery) -> str:
+    """Says whether the list of a skill allows the call."""
     entries = ", ".join(rule.entry for rule in own.rules)
     says = "does not allow it"
     if allows(own, request.tool, request.args):
@@ -118,6 +121,7 @@ def _list_said(skill: str, own: AllowedTools, request: PolicyQuery) -> str:
 
 
 def _rules_said(said: Explanation, rules: Sequence[Rules]) -> list[str]:
+    """Says how many rules a policy file has, and whether one fits."""
     asked = next(each for each in rules if each.path == said.path)
     if asked.problem is not None:
         return ["it is broken, so that nothing in it is in force"]

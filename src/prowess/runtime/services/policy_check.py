@@ -136,15 +136,13 @@ async def _ask_executor(runtime: Runtime) -> _Executor:
 
 
 def _judge(runtime: Runtime, kit: Toolkit, checked: CheckedCall, executor: _Executor) -> _Judged:
+    """Asks policy about a call, in the context of an agent that would make it."""
+    isolated = is_isolated(executor.isolation)
     query = _make_query(runtime, kit, checked)
-    keys = approval_keys(query.tool, isolated=is_isolated(executor.isolation))
+    keys = approval_keys(query.tool, isolated=isolated)
     grants, approved_by = _approvals(runtime, checked.named, keys)
-    context = replace(
-        find_surroundings(runtime.config),
-        isolation=executor.isolation,
-        grants=grants,
-        find_program=executor.find_program,
-    )
+    context = find_surroundings(runtime.config)
+    context = replace(context, isolation=executor.isolation, find_program=executor.find_program, grants=grants)
     rules = load_rules(runtime)
     lists = _declared_lists(kit, checked.entries)
     found = explain(query, context, lists=lists, rules=rules)
@@ -152,7 +150,9 @@ def _judge(runtime: Runtime, kit: Toolkit, checked: CheckedCall, executor: _Exec
 
 
 def _make_query(runtime: Runtime, kit: Toolkit, checked: CheckedCall) -> PolicyQuery:
-    call, named = checked.call, checked.named
+    """Returns the question to policy: with the skill that the call names, or else with those whose files it reads."""
+    call = checked.call
+    named = checked.named
     kind = "capability" if call.tool in CAPABILITIES else "call"
     query = PolicyQuery(tool=call.tool, args=call.args, kind=kind)
     if named is not None:
@@ -217,7 +217,8 @@ def _find_load(runtime: Runtime, kit: Toolkit, call: ToolCall, judged: _Judged) 
     if call.tool != "read_file" or not isinstance(path, str):
         return None
     at = {entry.location: entry.id for entry in runtime.catalog}
-    ref = ReadFile(kit.work, skill_at=at.get).find_skill(path)
+    reader = ReadFile(kit.work, skill_at=at.get)
+    ref = reader.find_skill(path)
     if ref is None:
         return None
     entry = runtime.catalog.find(ref)
@@ -225,7 +226,8 @@ def _find_load(runtime: Runtime, kit: Toolkit, call: ToolCall, judged: _Judged) 
         return None
     loading = ToolCall(id="load", tool="skill_load", args={"skill": ref})
     args = kit.calls.tools.normalise(loading).args
-    query = PolicyQuery(tool="skill_load", args=args, skill=entry.id, source=entry.source, trusted=entry.trusted)
+    query = PolicyQuery(tool="skill_load", args=args)
+    query = replace(query, skill=entry.id, source=entry.source, trusted=entry.trusted)
     decision = decide(query, judged.context, rules=judged.rules)
     return _Load(entry, decision)
 

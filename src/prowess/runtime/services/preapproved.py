@@ -38,7 +38,12 @@ def parse_yes(said: Sequence[str]) -> dict[str, str]:
 
 
 def _tools_of_risk(risks: Sequence[str]) -> list[str]:
-    return [tool for tool, risk in RISKS.items() if risk in risks]
+    """Returns the tools of these risk classes."""
+    found: list[str] = []
+    for tool, risk in RISKS.items():
+        if risk in risks:
+            found.append(tool)
+    return found
 
 
 def _tools_named(word: str) -> list[str]:
@@ -67,7 +72,10 @@ def _unknown_yes(word: str) -> ConfigError:
 
 
 def _meant_by(word: str, ours: Sequence[str]) -> str | None:
-    names = {name.casefold(): name for name in (*ALIASES, *ours)}
+    """Returns a question that names a similar tool, if there is one."""
+    names: dict[str, str] = {}
+    for name in (*ALIASES, *ours):
+        names[name.casefold()] = name
     near = difflib.get_close_matches(word.casefold(), names, n=1)
     if not near:
         return None

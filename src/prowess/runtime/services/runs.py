@@ -83,6 +83,7 @@ async def _newest(log: EventLog, infos: Sequence[SessionInfo], limit: int, damag
 
 
 def _sorted(rows: list[RunRow]) -> list[RunRow]:
+    """Returns the runs, newest first."""
     return sorted(rows, key=lambda row: row.started_at, reverse=True)
 
 
@@ -90,10 +91,12 @@ async def _rows(log: EventLog, info: SessionInfo) -> tuple[list[RunRow], bool]:
     """Parses only the lines where a run begins or ends: a session can have very many others."""
     envelopes, broken = await _read(log, info, '"type":"run_')
     runs = summarise(envelopes)
-    if any(summary.finished_at is None for summary in runs):  # then only the replies show its usage
+    finished = [summary.finished_at for summary in runs]
+    if None in finished:  # then only the replies show its usage
         envelopes, broken = await _read(log, info, '"type":"run_', '"type":"model_replied"', '"type":"compacted"')
         runs = summarise(envelopes)
-    return [_row(summary, runs) for summary in runs], broken
+    rows = [_row(summary, runs) for summary in runs]
+    return rows, broken
 
 
 async def _read(log: EventLog, info: SessionInfo, *kinds: str) -> tuple[list[Envelope], bool]:

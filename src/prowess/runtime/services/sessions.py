@@ -63,9 +63,10 @@ async def _row(log: EventLog, info: SessionInfo) -> SessionRow:
         # Parses only the lines where a run begins or ends: a session can have very many others.
         lines = [line async for line in log.lines(info.key) if '"type":"run_' in line]
         events = [parse_event(json.loads(line)) for line in lines]
-        return session_row(info, summarise(events))
+        runs = summarise(events)
     except (AuditBroken, ValueError) as broken:
         return session_row(info, (), damage=str(broken))
+    return session_row(info, runs)
 
 
 def session_row(info: SessionInfo, runs: Sequence[RunSummary], damage: str | None = None) -> SessionRow:
@@ -90,20 +91,25 @@ def session_row(info: SessionInfo, runs: Sequence[RunSummary], damage: str | Non
 @asynccontextmanager
 async def opened_session(runtime: Runtime, key: SessionKey) -> AsyncIterator[tuple[SessionInfo, EventLog]]:
     """Yields a session and the log that has it. Raises StoreError when there is no such session."""
+    names: list[str] = []
     async with opened(runtime) as (log, _):
-        infos = await log.sessions() if log is not None else []
-        info = next((info for info in infos if info.key == key), None)
-        if log is None or info is None:
-            raise _unknown(key.session, [info.key.session for info in infos])
-        yield info, log
+        if log is not None:
+            for info in await log.sessions():
+                if info.key == key:
+                    yield info, log
+                    return
+                names.append(info.key.session)
+    raise _unknown(key.session, names)
 
 
 def _unknown(session: str, names: Sequence[str]) -> StoreError:
+    """Makes the error about a session that does not exist. Names similar ones."""
     hint = "See: prowess sessions list"
-    near = [name for name in names if name.startswith(session)][:3]
-    near = near or difflib.get_close_matches(session, names, n=3)
+    near = [name for name in names if name.startswith(session)]
+    near = near[:3] or difflib.get_close_matches(session, names, n=3)
     if near:
-        hint = f"Did you mean {' or '.join(near)}? {hint}"
+        meant = " or ".join(near)
+        hint = f"Did you mean {meant}? {hint}"
     return StoreError(f"No session '{session}'.", code="session-unknown", hint=hint)
 
 

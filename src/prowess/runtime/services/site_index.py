@@ -97,14 +97,16 @@ def _artifact(name: str, entry: dict[str, Any], index: Fetched) -> SiteSkill:
     if not isinstance(url, str) or digest is None:
         raise _error(index.url, f"{name!a} has no url or no sha256 digest")
     file = urllib.parse.urljoin(index.url, url)
-    return SiteSkill(name=name, url=file, index=index, digest=digest[1].lower())
+    sha256 = digest[1].lower()
+    return SiteSkill(name=name, url=file, index=index, digest=sha256)
 
 
 def _listed(name: str, files: Any, index: Fetched) -> SiteSkill:
     """Returns a skill of version 0.1, which is a list of files."""
     if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
         raise _error(index.url, f"{name!a} has no list of files")
-    if len(files) > _MAX_SKILL_FILES or "skill.md" not in map(str.lower, files):
+    lowered = [file.lower() for file in files]
+    if len(files) > _MAX_SKILL_FILES or "skill.md" not in lowered:
         raise _error(index.url, f"{name!a} has no SKILL.md, or more than {_MAX_SKILL_FILES} files")
     quoted = urllib.parse.quote(name)
     folder = urllib.parse.urljoin(index.url, f"{quoted}/")
@@ -112,6 +114,8 @@ def _listed(name: str, files: Any, index: Fetched) -> SiteSkill:
 
 
 def _error(url: str, why: str, *, code: str = "site-index-invalid") -> PackError:
+    """Makes the error about a site or its index."""
     shown = visible(shown_url(url)[:200])
     message = f"The site {shown} cannot be used: {why}."
-    return PackError(message, code=code, hint="Ask the owner of the site, or install from another source.")
+    hint = "Ask the owner of the site, or install from another source."
+    return PackError(message, code=code, hint=hint)

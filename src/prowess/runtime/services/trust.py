@@ -80,8 +80,9 @@ def preview_url(url: str, cache_dir: str) -> TrustPreview:
     if opened.path is None or opened.digest is None:
         problem = opened.findings[0]
         raise FetchError(problem.message, code=problem.code, hint=problem.hint)
-    catalog = discover(Root("url", opened.path, True, url=None))
-    return TrustPreview(place=url, catalog=catalog, digest=opened.digest, findings=tuple(opened.findings))
+    root = Root("url", opened.path, True, url=None)
+    catalog = discover(root)
+    return TrustPreview(place=url, catalog=catalog, digest=opened.digest, findings=opened.findings)
 
 
 def preview_file(path: str) -> FilePreview:

@@ -95,8 +95,10 @@ class VerifiedStore(NamedTuple):
 
     @property
     def invalid(self) -> int:
+        """Number of sessions and runs with a fault."""
         checks = [each.check for each in (*self.sessions, *self.runs)]
-        return sum(not check.valid for check in checks)
+        faulty = [check for check in checks if not check.valid]
+        return len(faulty)
 
 
 class ReadRun(NamedTuple):
