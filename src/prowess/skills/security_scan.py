@@ -123,17 +123,16 @@ def scan_text(text: str, *, is_prose: bool) -> Iterator[Note]:
             in_code = start in blocks or start in within_lines
             if pattern.where == "prose" and (not is_prose or in_code):
                 continue
-            code = pattern.code
-            details = {"kind": pattern.kind} if pattern.kind else {"text": _short(found[0])}
+            line = line_of.at(start)
             if pattern.where == "command":
                 if is_prose and _is_warned_against(text, start, blocks):
                     continue
                 if not in_code:
-                    if code == "scan-sensitive-path":
-                        continue  # a path alone is no command
-                    code = "scan-command-in-prose"  # models follow sentences too
-                    details = {"text": _short(found[0])}
-            yield Note(code, line_of.at(start), details)
+                    if pattern.code != "scan-sensitive-path":  # models follow sentences too; a path alone is no command
+                        yield Note("scan-command-in-prose", line, {"text": _short(found[0])})
+                    continue
+            details = {"kind": pattern.kind} if pattern.kind else {"text": _short(found[0])}
+            yield Note(pattern.code, line, details)
 
 
 def _is_warned_against(text: str, offset: int, blocks: Spans) -> bool:
