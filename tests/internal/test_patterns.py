@@ -131,7 +131,7 @@ BOUNDED = {
 MADE: dict[str, Sequence[str | re.Pattern[str]]] = {
     "runtime.config_file._find_json_line": [r'"key"\s*:'],
     "_internal.globs._letters": [r"(?!/)[^a-z]"],
-    "_internal.folder_swap._parse": [r"(?:\.\./)?\.skills\.lock\.new-[a-z0-9_]{1,16}"],
+    "_internal.folder_swap._is_swapped": [r"(?:\.\./)?\.skills\.lock\.new-[a-z0-9_]{1,16}"],
     "packs.git._errors": list(pack_git._SIGNS.values()),
     "packs.source._compiled": [pack_source._compiled(pattern) for _, _, pattern in pack_source._REMOTE]
     + [pack_source._ADDRESS, pack_source._TREE_PAGE],

@@ -20,24 +20,38 @@ def address_problem(address: Address) -> str | None:
     if isinstance(address, ipaddress.IPv6Address) and address in _NAT64:
         address = _last_32_bits(address)
     kind = _kind(address)
-    return f"{address} is {kind}" if kind else None
+    if kind is None:
+        return None
+    return f"{address} is {kind}"
 
 
 def why_not_outside(address: Address) -> str | None:
     """Returns why an address is not outside: like `address_problem`, and also for a public address of this machine."""
-    return address_problem(address) or (f"{address} is this machine" if is_own(address) else None)
+    problem = address_problem(address)
+    if problem is None and is_own(address):
+        return f"{address} is this machine"
+    return problem
 
 
 def why_never(address: Address) -> str | None:
     """Returns why a download never connects to this address, even if the user wrote it."""
-    return next((f"{address} is {kind}" for each in _meanings(address) if (kind := _kind(each)) in _NEVER), None)
+    for meaning in _meanings(address):
+        kind = _kind(meaning)
+        if kind in _NEVER:
+            return f"{address} is {kind}"
+    return None
 
 
 def how_far_inside(address: Address) -> int:
     """Returns PUBLIC, PRIVATE, or OWN for this machine."""
-    if is_own(address) or any(_kind(each) in _OWN for each in _meanings(address)):
+    if is_own(address):
         return OWN
-    return PUBLIC if address_problem(address) is None else PRIVATE
+    kinds = map(_kind, _meanings(address))
+    if any(kind in _OWN for kind in kinds):
+        return OWN
+    if address_problem(address) is None:
+        return PUBLIC
+    return PRIVATE
 
 
 def is_own(address: Address) -> bool:
@@ -76,10 +90,13 @@ def _kind(address: Address) -> str | None:
     for network, kind in _SPECIAL:
         if address.version == network.version and address in network:
             return kind
-    return "reserved" if address.version == 6 and address not in _UNICAST else None
+    if address.version == 6 and address not in _UNICAST:
+        return "reserved"
+    return None
 
 
 def _last_32_bits(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address:
+    """Returns the IPv4 address at the end of an IPv6 address."""
     return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
 
 

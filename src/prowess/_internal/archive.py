@@ -66,10 +66,13 @@ def extract(
     exceeded. PackError: the file is not an archive, or it is damaged. After an error `into` is deleted, except if it
     was not empty before. `report` gets the number of members so far.
     """
-    source, folder = os.fspath(archive), os.fspath(into)
+    source = os.fspath(archive)
+    folder = os.fspath(into)
     with _whole_or_gone(folder), _as_pack_error(), os.fdopen(open_regular(source, follow=True), "rb") as file:
-        tree = _Tree(folder, limits, archive_bytes=os.fstat(file.fileno()).st_size)
-        return tree.add_all(_members(file, tree), report)
+        size = os.fstat(file.fileno()).st_size
+        tree = _Tree(folder, limits, archive_bytes=size)
+        members = _members(file, tree)
+        return tree.add_all(members, report)
 
 
 def write_members(
@@ -83,7 +86,8 @@ def write_members(
     folder = os.fspath(into)
     with _whole_or_gone(folder), _as_pack_error():
         # Nothing was compressed, so no ratio can be exceeded.
-        return _Tree(folder, limits, archive_bytes=limits.max_total_bytes).add_all(members, report)
+        tree = _Tree(folder, limits, archive_bytes=limits.max_total_bytes)
+        return tree.add_all(members, report)
 
 
 def check_path_size(path: str, limits: ArchiveLimits) -> None:
@@ -98,15 +102,15 @@ def check_path_size(path: str, limits: ArchiveLimits) -> None:
 @contextlib.contextmanager
 def _whole_or_gone(folder: str) -> Iterator[None]:
     try:
-        os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)
+        above = os.path.dirname(folder)
+        os.makedirs(above or ".", exist_ok=True)
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o755)
         if os.path.islink(folder) or os.listdir(folder):
             raise OSError(errno.ENOTEMPTY, "it is not an empty folder")
     except OSError as error:  # nothing was written yet, so the files there are not ours and stay
-        raise PackError(
-            f"Cannot unpack into {folder}: {error.strerror}.", code="archive-target", hint="Name a new or empty folder."
-        ) from error
+        message = f"Cannot unpack into {folder}: {error.strerror}."
+        raise PackError(message, code="archive-target", hint="Name a new or empty folder.") from error
     try:
         yield
     except BaseException:
@@ -116,21 +120,18 @@ def _whole_or_gone(folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _as_pack_error() -> Iterator[None]:
+    """Turns errors of the system and of damaged archives into a PackError."""
     try:
         yield
     except (*_CORRUPT, OSError) as error:
         # BadGzipFile is an OSError too. EINVAL comes from a seek that only a broken zip directory asks for.
         if isinstance(error, _CORRUPT) or error.errno == errno.EINVAL:
-            raise PackError(
-                f"This archive is damaged or cut off: {str(error)[:200]}.",  # it may quote a long name
-                code="archive-corrupt",
-                hint="Download it or pack it again.",
-            ) from error
-        raise PackError(
-            f"This cannot be unpacked: {error.strerror or error}.",
-            code="archive-io",
-            hint="Check that the file can be read and that the disk has room.",
-        ) from error
+            why = str(error)[:200]  # it may quote a long name
+            message = f"This archive is damaged or cut off: {why}."
+            raise PackError(message, code="archive-corrupt", hint="Download it or pack it again.") from error
+        message = f"This cannot be unpacked: {error.strerror or error}."
+        hint = "Check that the file can be read and that the disk has room."
+        raise PackError(message, code="archive-io", hint=hint) from error
 
 
 def _members(file: IO[bytes], tree: _Tree) -> Iterator[Member]:
@@ -159,7 +160,8 @@ def _zip_members(file: IO[bytes], limits: ArchiveLimits) -> Iterator[Member]:
                 raise unsafe_name("special", name, "is compressed in an unusual way", "Pack it again with deflate.")
             mode = info.external_attr >> 16
             kind = "folder" if name.endswith("/") else _zip_kind(mode)
-            yield Member(name, kind, bool(mode & 0o111), _zip_chunks(bundle, info))
+            chunks = _zip_chunks(bundle, info)
+            yield Member(name, kind, bool(mode & 0o111), chunks)
 
 
 def _check_crowded_zip(file: IO[bytes], limits: ArchiveLimits) -> None:
@@ -184,8 +186,15 @@ def _zip_name(info: zipfile.ZipInfo) -> str:
 
 
 def _zip_kind(mode: int) -> MemberKind:
-    kinds: dict[int, MemberKind] = {0: "file", stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
-    return kinds.get(stat.S_IFMT(mode), "special")
+    """Returns the kind of a member with this mode. A zip of Windows has no modes."""
+    kind = stat.S_IFMT(mode)
+    if kind in (0, stat.S_IFREG):
+        return "file"
+    if kind == stat.S_IFDIR:
+        return "folder"
+    if kind == stat.S_IFLNK:
+        return "link"
+    return "special"
 
 
 def _zip_chunks(bundle: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
@@ -221,6 +230,7 @@ class _Tree:
 
     def add(self, member: Member) -> None:
         parts = self._safe_parts(member)
+        path = "/".join(parts)
         if member.kind == "link":
             raise unsafe_name("link", member.name, "is a link", "Pack the file itself instead of a link to it.")
         if member.kind == "special":
@@ -229,10 +239,10 @@ class _Tree:
         if not parts or parts[0] == "__MACOSX" or parts[-1] == ".DS_Store":
             return
         if member.kind == "folder":  # no digest has an empty folder, so a folder is made with its first file
-            self._take_in_folder("/".join(parts))
+            self._take_in_folder(path)
         else:
             self._make_folders(parts[:-1])
-            self._make_file("/".join(parts), member)
+            self._make_file(path, member)
 
     def count_tar_bytes(self, size: int) -> None:
         """Counts all bytes of a tar. Headers and skipped members do not become files, but an archive bomb can consist
@@ -241,20 +251,24 @@ class _Tree:
         self._judge(self._tar_bytes, overhead_bytes=_MIB + _TAR_OVERHEAD_BYTES * self.limits.max_entries)
 
     def _judge(self, produced_bytes: int, *, overhead_bytes: int = 0) -> None:
-        if produced_bytes > self.limits.max_total_bytes + overhead_bytes:
-            raise _too_large("This archive", self.limits.max_total_bytes)
-        if produced_bytes > max(_MIB + overhead_bytes, self.limits.max_ratio * self._archive_bytes):
-            raise PackUnsafe(
-                f"This archive unpacks to more than {self.limits.max_ratio} times its size, as an attack would.",
-                code="pack-ratio",
-                hint="Do not use it unless you know who made it and why.",
-            )
+        """Refuses an archive that has produced too many bytes."""
+        limits = self.limits
+        if produced_bytes > limits.max_total_bytes + overhead_bytes:
+            raise _too_large("This archive", limits.max_total_bytes)
+        if produced_bytes > max(_MIB + overhead_bytes, limits.max_ratio * self._archive_bytes):
+            message = f"This archive unpacks to more than {limits.max_ratio} times its size, as an attack would."
+            hint = "Do not use it unless you know who made it and why."
+            raise PackUnsafe(message, code="pack-ratio", hint=hint)
 
     def _safe_parts(self, member: Member) -> list[str]:
-        name, parts = member.name, [part for part in member.name.split("/") if part not in ("", ".")]
-        path, names_no_file = "/".join(parts), name.rsplit("/", 1)[-1] in ("", ".")
+        name = member.name
+        parts = [part for part in name.split("/") if part not in ("", ".")]
+        path = "/".join(parts)
+        _, _, last = name.rpartition("/")
         is_safe = is_plain(name) and (path == name or is_plain(path))
-        if not is_safe or (names_no_file and member.kind == "file"):
+        if member.kind == "file" and last in ("", "."):
+            is_safe = False
+        if not is_safe:
             raise unsafe_name("path", name, "is not a plain relative path", "Use names such as my-skill/SKILL.md.")
         check_path_size(path, self.limits)
         return parts
@@ -287,7 +301,9 @@ class _Tree:
 
     def _make_file(self, path: str, member: Member) -> None:
         self._names.add_file(path)
-        target, size, sha256 = self._place(path), 0, hashlib.sha256()
+        target = self._place(path)
+        size = 0
+        sha256 = hashlib.sha256()
         try:
             fd = os.open(target, _CREATE, 0o600)
         except FileExistsError as error:

@@ -82,19 +82,25 @@ class _Worker:
 
     def _start(self) -> None:
         self.end()
+        argv = [sys.executable, "-I", "-S", "-X", "utf8", match_worker.__file__]
+        env: dict[str, str] = {}
+        if "LD_LIBRARY_PATH" in os.environ:
+            env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         self._process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-I", "-S", "-X", "utf8", match_worker.__file__],
+            argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
+            env=env,
             start_new_session=True,  # so that signals of our terminal do not reach it
         )
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([path for path in sys.path if path]).encode() + b"\n")
+        paths = [path for path in sys.path if path]
+        self._process.stdin.write(json.dumps(paths).encode() + b"\n")
 
     def end(self) -> None:
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is not None:
             process.kill()
             process.communicate()

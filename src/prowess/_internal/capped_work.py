@@ -20,10 +20,12 @@ class CostCap(Generic[Work]):
     cost, if that is known."""
 
     def __init__(self, most: float | None, worst: Callable[[Work], float | None]) -> None:
-        self.most, self.spent = most, 0.0
+        self.most = most
+        self.spent = 0.0
         self._worst = worst
         self._reserved = 0.0
-        self._seen, self._highest = 0, 0.0
+        self._seen = 0
+        self._highest = 0.0
 
     def reserve(self, work: Work) -> float | None:
         """Reserves the worst case: the known one, else twice the highest cost so far. As long as few costs are known,
@@ -60,13 +62,18 @@ class WorkMeter:
     """Counts finished work. What was finished before this process began has no share in the rate."""
 
     def __init__(self, total: int, before: int) -> None:
-        self._total, self._before, self.done = total, before, before
+        self.done = before
+        self._total = total
+        self._before = before
         self._began = time.monotonic()
 
     def step(self) -> WorkState:
+        """Counts a piece of work that has ended."""
         self.done += 1
-        rate = (self.done - self._before) / max(time.monotonic() - self._began, 1e-9)
-        return WorkState(self.done, self._total, rate, (self._total - self.done) / rate)
+        seconds = time.monotonic() - self._began
+        rate = (self.done - self._before) / max(seconds, 1e-9)
+        remaining_s = (self._total - self.done) / rate
+        return WorkState(self.done, self._total, rate, remaining_s)
 
 
 async def do_all(
@@ -81,13 +88,19 @@ async def do_all(
     running: dict[asyncio.Future[Result], tuple[Work, float]] = {}
     try:
         while todo or running:
-            while todo and len(running) < slots and (reserved := cap.reserve(todo[0])) is not None:
+            while todo and len(running) < slots:
+                reserved = cap.reserve(todo[0])
+                if reserved is None:
+                    break
                 work = todo.popleft()
-                running[asyncio.ensure_future(do(work))] = work, reserved
+                future = asyncio.ensure_future(do(work))
+                running[future] = work, reserved
             if not running:
                 return
-            for ended in (await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED))[0]:
-                (work, reserved), result = running.pop(ended), ended.result()
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                work, reserved = running.pop(ended)
+                result = ended.result()
                 cap.settle(reserved, cost(result))
                 yield work, result
     finally:

@@ -50,6 +50,7 @@ class Deadline:
         self._socket = None
 
     def left_s(self) -> float:
+        """Returns the seconds that are left, at least 0."""
         return max(0.0, self._ends - time.monotonic())
 
     def watch(self, event: str, info: dict[str, Any]) -> None:
@@ -124,10 +125,14 @@ def fetch(
         if url[:5].lower() == "file:" and linked_from is None:
             answer = _copy(url, part, etag, limits)
         else:
-            given = {"If-None-Match": etag, "If-Modified-Since": last_modified}
-            validators = {name: value for name, value in given.items() if value and _is_sendable(value)}
+            validators: dict[str, str] = {}
+            if etag and _is_sendable(etag):
+                validators["If-None-Match"] = etag
+            if last_modified and _is_sendable(last_modified):
+                validators["If-Modified-Since"] = last_modified
             download = _Download(url, part, limits, validators, resolve, pinned=sha256 is not None)
-            download.linked_from, download.report = linked_from, report
+            download.linked_from = linked_from
+            download.report = report
             answer = download.run()
         if answer.status == "new":
             answer = _settle(part, target, answer, sha256, shown_url(url))
@@ -136,7 +141,9 @@ def fetch(
 
 @contextlib.contextmanager
 def _part_beside(target: str) -> Iterator[IO[bytes]]:
-    folder, name = os.path.dirname(target) or ".", os.path.basename(target)
+    """Opens a new file beside the target, and removes it unless it was renamed to the target."""
+    folder, name = os.path.split(target)
+    folder = folder or "."
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{name}.", suffix=".part", delete=False) as part:
@@ -154,16 +161,18 @@ def _part_beside(target: str) -> Iterator[IO[bytes]]:
 def _settle(part: IO[bytes], target: str, answer: Fetched, sha256: str | None, shown: str) -> Fetched:
     part.flush()
     os.fsync(part.fileno())
-    size, whole = part.tell(), hashlib.sha256()
+    size = part.tell()
+    whole = hashlib.sha256()
     part.seek(0)
     while chunk := part.read(_CHUNK_BYTES):
         whole.update(chunk)
-    if sha256 is not None and whole.hexdigest() != sha256.lower():
-        message = f"{shown} has sha256 {whole.hexdigest()}, but {sha256.lower()} is pinned."
+    found = whole.hexdigest()
+    if sha256 is not None and found != sha256.lower():
+        message = f"{shown} has sha256 {found}, but {sha256.lower()} is pinned."
         hint = "Its content has changed. Read it, and change the pin if you accept the new content."
         raise FetchError(message, code="fetch-mismatch", hint=hint)
     os.replace(part.name, target)
-    return replace(answer, sha256=whole.hexdigest(), size_bytes=size)
+    return replace(answer, sha256=found, size_bytes=size)
 
 
 def _copy(url: str, part: IO[bytes], etag: str | None, limits: FetchLimits) -> Fetched:
@@ -172,7 +181,8 @@ def _copy(url: str, part: IO[bytes], etag: str | None, limits: FetchLimits) -> F
         parsed = urllib.parse.urlsplit(url)
         if parsed.netloc.lower() not in ("", "localhost"):
             raise refused_scheme(shown, "names a file on another machine", "Use file:///path for a file on this one.")
-        source = os.fdopen(open_regular(urllib.parse.unquote(parsed.path), follow=True), "rb")
+        path = urllib.parse.unquote(parsed.path)
+        source = os.fdopen(open_regular(path, follow=True), "rb")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise FetchError(f"Cannot read {shown}: {why}.", code="fetch-unreachable", hint="Check the path.") from error
@@ -181,7 +191,7 @@ def _copy(url: str, part: IO[bytes], etag: str | None, limits: FetchLimits) -> F
         now = f'"{state.st_mtime_ns:x}-{state.st_size:x}-{state.st_ino:x}"'
         if now == etag:
             return Fetched(status="unchanged", url=url, etag=etag)
-        for chunk in iter(lambda: source.read(_CHUNK_BYTES), b""):
+        while chunk := source.read(_CHUNK_BYTES):
             part.write(chunk)
             _check_size(part.tell(), shown, limits)
     return Fetched(status="new", url=url, etag=now)
@@ -200,8 +210,12 @@ class _Download:
         *,
         pinned: bool,
     ) -> None:
-        self._url, self._part, self._limits = url, part, limits
-        self._validators, self._resolve, self._pinned = validators, resolve, pinned
+        self._url = url
+        self._part = part
+        self._limits = limits
+        self._validators = validators
+        self._resolve = resolve
+        self._pinned = pinned
         self._resume_etag: str | None = None  # strong etag of the content in the part file
         self._in_body = False
         self.linked_from: Fetched | None = None
@@ -216,22 +230,27 @@ class _Download:
                 except FetchError as error:
                     if not error.retryable or attempt + 1 >= self._limits.attempts or not deadline.left_s():
                         raise
-                    time.sleep(min(self._limits.backoff_s * 2**attempt, deadline.left_s()))
+                    backoff_s = self._limits.backoff_s * 2**attempt
+                    time.sleep(min(backoff_s, deadline.left_s()))
                     attempt += 1
 
     def _attempt(self, deadline: Deadline) -> Fetched:
         import httpx
 
+        before = None
         link = self.linked_from
-        before = None if link is None else Hop(httpx.URL(link.url), (), None, link.inside)
+        if link is not None:
+            before = Hop(httpx.URL(link.url), (), None, link.inside)
         hop = self._next(self._url, before, deadline)
-        for _ in range(self._limits.max_redirects + 1):
+        most = self._limits.max_redirects
+        for _ in range(most + 1):
             with self._response(hop, deadline) as response:
                 if response.status_code not in _REDIRECTS or "location" not in response.headers:
-                    return replace(self._receive(response, hop.url), inside=hop.inside)
+                    answer = self._receive(response, hop.url)
+                    return replace(answer, inside=hop.inside)
                 location = response.headers["location"]
             hop = self._next(location, hop, deadline)
-        message = f"{shown_url(self._url)} redirects more than {self._limits.max_redirects} times."
+        message = f"{shown_url(self._url)} redirects more than {most} times."
         raise FetchError(message, code="fetch-redirects", hint="Use the address that it finally leads to.")
 
     def _next(self, url: str, previous: Hop | None, deadline: Deadline) -> Hop:
@@ -240,6 +259,7 @@ class _Download:
 
     @contextlib.contextmanager
     def _response(self, hop: Hop, deadline: Deadline) -> Iterator[httpx.Response]:
+        """Sends a request, and explains errors of HTTP."""
         import httpx
 
         self._in_body = False
@@ -256,8 +276,9 @@ class _Download:
         addresses = (None,) if hop.proxy else hop.addresses
         for address in addresses:
             client = stack.enter_context(_client(hop, self._limits, deadline.left_s()))
+            request = _request(client, hop, address, self._request_headers(), deadline)
             try:
-                response = client.send(_request(client, hop, address, self._request_headers(), deadline), stream=True)
+                response = client.send(request, stream=True)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 if address == addresses[-1] or "CERTIFICATE_VERIFY_FAILED" in str(error):
                     raise
@@ -268,13 +289,18 @@ class _Download:
 
     def _request_headers(self) -> dict[str, str]:
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "prowess"}
-        if self._resume_etag and self._part.tell():
-            return headers | {"Range": f"bytes={self._part.tell()}-", "If-Range": self._resume_etag}
+        received = self._part.tell()
+        if self._resume_etag and received:
+            headers["Range"] = f"bytes={received}-"
+            headers["If-Range"] = self._resume_etag
+            return headers
         return headers | self._validators
 
     def _receive(self, response: httpx.Response, url: httpx.URL) -> Fetched:
         shown = shown_url(str(url))
-        status, headers, asked = response.status_code, response.headers, response.request.headers
+        status = response.status_code
+        headers = response.headers
+        is_range = "range" in response.request.headers
         answer = Fetched(
             status="new",
             url=str(url),
@@ -282,34 +308,43 @@ class _Download:
             last_modified=headers.get("last-modified"),
             content_type=headers.get("content-type"),
         )
-        if status == 304 and self._validators and "range" not in asked:
+        if status == 304 and self._validators and not is_range:
             return replace(answer, status="unchanged")
-        resumed = (
-            status == 206
-            and "range" in asked
-            and headers.get("content-range", "").startswith(f"bytes {self._part.tell()}-")
-            and headers.get("etag") in (None, self._resume_etag)
-        )
+        resumed = is_range and self._is_continued(response)
         if status in (200, 206, 416) and not resumed:
             self._part.seek(0)
             self._part.truncate()
             self._resume_etag = None
         if status != 200 and not resumed:
-            raise _status_error(shown, status, retryable=status in _RETRYABLE_STATUS or "range" in asked)
+            raise _status_error(shown, status, retryable=status in _RETRYABLE_STATUS or is_range)
         encoding = headers.get("content-encoding", "identity").strip().lower()
-        if encoding == "identity" and answer.etag and not answer.etag.startswith("W/") and _is_sendable(answer.etag):
+        if encoding == "identity" and _is_strong(answer.etag):
             self._resume_etag = answer.etag
         expected = None
-        if headers.get("content-length", "").isdigit():
-            expected = self._part.tell() + int(headers["content-length"])
+        length = headers.get("content-length", "")
+        if length.isdigit():
+            expected = self._part.tell() + int(length)
             _check_size(expected, shown, self._limits)
         self._in_body = True
+        if encoding != "identity":
+            expected = None  # the size is that of the encoded content
         for chunk in _decoded(response.iter_raw(), encoding, url.path, shown):
             self._part.write(chunk)
-            _check_size(self._part.tell(), shown, self._limits)
+            received = self._part.tell()
+            _check_size(received, shown, self._limits)
             if self.report is not None:
-                self.report(self._part.tell(), expected if encoding == "identity" else None)
+                self.report(received, expected)
         return answer
+
+    def _is_continued(self, response: httpx.Response) -> bool:
+        """True when the response has the rest of the content in the part file."""
+        if response.status_code != 206:
+            return False
+        headers = response.headers
+        if headers.get("etag") not in (None, self._resume_etag):
+            return False
+        content_range = headers.get("content-range", "")
+        return content_range.startswith(f"bytes {self._part.tell()}-")
 
     def _explained(self, error: httpx.HTTPError, shown: str, deadline: Deadline) -> FetchError:
         import httpx
@@ -318,10 +353,11 @@ class _Download:
             return _timeout(shown)
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             return insecure(shown, "has a certificate that cannot be trusted")
+        message = f"Cannot reach {shown}: {error}."
+        code = "fetch-unreachable"
         if self._in_body:
-            message, code = f"{shown} was cut off before its end.", "fetch-truncated"
-        else:
-            message, code = f"Cannot reach {shown}: {error}.", "fetch-unreachable"
+            message = f"{shown} was cut off before its end."
+            code = "fetch-truncated"
         return FetchError(message, code=code, retryable=True, hint="Check the address and the network, or try later.")
 
 
@@ -333,15 +369,15 @@ def _client(hop: Hop, limits: FetchLimits, left_s: float) -> httpx.Client:
     shown = shown_url(str(hop.url))
     if not left_s:
         raise _timeout(shown)
-    timeout = httpx.Timeout(min(limits.read_timeout_s, left_s), connect=min(limits.connect_timeout_s, left_s))
+    read_s = min(limits.read_timeout_s, left_s)
+    connect_s = min(limits.connect_timeout_s, left_s)
+    timeout = httpx.Timeout(read_s, connect=connect_s)
     try:
-        return httpx.Client(
-            timeout=timeout,
-            trust_env=False,
-            proxy=hop.proxy,
-            # Plain http needs no certificates, and loading them is slow.
-            verify=httpx.create_ssl_context() if hop.url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-        )
+        if hop.url.scheme == "https":
+            verify = httpx.create_ssl_context()
+        else:  # plain http needs no certificates, and loading them is slow
+            verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        return httpx.Client(timeout=timeout, trust_env=False, proxy=hop.proxy, verify=verify)
     except (ImportError, OSError, ValueError) as error:
         message = f"Cannot prepare to fetch {shown}: {error}."
         hint = "Check the proxy and certificate settings in the environment (HTTPS_PROXY, SSL_CERT_FILE)."
@@ -353,15 +389,13 @@ def _request(
 ) -> httpx.Request:
     """Builds a request to the checked address, so that the name is not looked up again. TLS and the Host header still
     use the name."""
-    url, extensions = hop.url, {"trace": deadline.watch}
-    if address is None or url.host == str(address):
-        return client.build_request("GET", url, headers=headers, extensions=extensions)
-    return client.build_request(
-        "GET",
-        url.copy_with(host=str(address)),
-        headers=headers | {"Host": url.netloc.decode("ascii")},
-        extensions=extensions | {"sni_hostname": url.raw_host.decode("ascii")},
-    )
+    url = hop.url
+    extensions: dict[str, Any] = {"trace": deadline.watch}
+    if address is not None and url.host != str(address):
+        headers = headers | {"Host": url.netloc.decode("ascii")}
+        extensions["sni_hostname"] = url.raw_host.decode("ascii")
+        url = url.copy_with(host=str(address))
+    return client.build_request("GET", url, headers=headers, extensions=extensions)
 
 
 def _decoded(chunks: Iterable[bytes], encoding: str, path: str, shown: str) -> Iterator[bytes]:
@@ -393,7 +427,15 @@ def _is_sendable(value: str) -> bool:
     return value.isascii() and value.isprintable()
 
 
+def _is_strong(etag: str | None) -> bool:
+    """True for an etag that names exactly these bytes, so that a download can be resumed."""
+    if not etag or etag.startswith("W/"):
+        return False
+    return _is_sendable(etag)
+
+
 def _check_size(size_bytes: int, shown: str, limits: FetchLimits) -> None:
+    """Refuses a download that is too large."""
     if size_bytes > limits.max_bytes:
         message = f"{shown} is larger than {limits.max_bytes} bytes."
         raise FetchError(message, code="fetch-too-large", hint="Leave big files out, or split it.")

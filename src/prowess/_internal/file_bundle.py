@@ -36,17 +36,21 @@ def pack_folders(folders: Mapping[str, Mapping[str, str]], most_bytes: int) -> F
     """Packs folders: path -> place below it -> file. The place "" is the path itself, if that is a file."""
     out = io.BytesIO()
     table = {path: str(number) for number, path in enumerate(sorted(folders))}
+    index = json.dumps(table, sort_keys=True).encode()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        _add(tar, _TABLE, json.dumps(table, sort_keys=True).encode(), most_bytes)
+        _add(tar, _TABLE, index, most_bytes)
         for path, name in table.items():
-            if "" not in folders[path]:
+            files = folders[path]
+            if "" not in files:
                 _add(tar, name, None, most_bytes)
-            for rel, file in sorted(folders[path].items()):
-                _add(tar, f"{name}/{rel}" if rel else name, file, most_bytes)
+            for rel, file in sorted(files.items()):
+                member = f"{name}/{rel}" if rel else name
+                _add(tar, member, file, most_bytes)
                 if out.tell() > most_bytes:
                     raise BundleTooLarge(file)
     data = out.getvalue()
-    return FileBundle(data, hashlib.sha256(data).hexdigest())
+    digest = hashlib.sha256(data).hexdigest()
+    return FileBundle(data, digest)
 
 
 def unpack_folders(bundle: FileBundle, top: str) -> dict[str, str]:
@@ -65,7 +69,8 @@ def unpack_folders(bundle: FileBundle, top: str) -> dict[str, str]:
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
     with open(os.path.join(home, _TABLE), "rb") as file:
-        return {path: os.path.join(home, name) for path, name in json.load(file).items()}
+        table = json.load(file)
+    return {path: os.path.join(home, name) for path, name in table.items()}
 
 
 def find_files(path: str) -> dict[str, str]:
@@ -80,21 +85,26 @@ def find_files(path: str) -> dict[str, str]:
     for folder, below, names in os.walk(path):
         below[:] = sorted(set(below) - _LEFT_OUT)
         for name in names:
-            file = os.path.realpath(os.path.join(folder, name))
+            place = os.path.join(folder, name)
+            file = os.path.realpath(place)
             if os.path.isfile(file) and is_inside(top, file):
-                found[os.path.relpath(os.path.join(folder, name), path)] = file
+                rel = os.path.relpath(place, path)
+                found[rel] = file
     return found
 
 
 def _add(tar: tarfile.TarFile, name: str, content: str | bytes | None, most_bytes: int) -> None:
     """Adds a member without times and owners, so that only its content counts."""
     info = tarfile.TarInfo(name)
-    info.mode = 0o755 if content is None or (isinstance(content, str) and os.access(content, os.X_OK)) else 0o644
+    info.mode = 0o644
     if content is None:
+        info.mode = 0o755
         info.type = tarfile.DIRTYPE
         tar.addfile(info)
         return
     if isinstance(content, str):
+        if os.access(content, os.X_OK):
+            info.mode = 0o755
         with open(content, "rb") as file:
             content = file.read(most_bytes + 1)
     info.size = len(content)

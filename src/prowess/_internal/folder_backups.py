@@ -21,10 +21,11 @@ def new_backup(root: str, name: str, note: bytes) -> str:
     """Writes a note, and returns the place for the folder of a new backup, relative to `<root>/.prowess`."""
     taken = [int(number) for number in _numbers(root, name)]
     number = f"{max(taken, default=0) + 1:04}"
+    folder = _folder(root, name)
     if not _NUMBER.fullmatch(number):  # else a link of that name, which came with a repository, would not be seen
         hint = "Look at it: no command counts so far. Remove what is not yours."
-        raise PackError(f"{_folder(root, name)} has no number for a further backup.", code="target-unsafe", hint=hint)
-    write_whole(os.path.join(_folder(root, name), number, _NOTE), note)
+        raise PackError(f"{folder} has no number for a further backup.", code="target-unsafe", hint=hint)
+    write_whole(os.path.join(folder, number, _NOTE), note)
     return f"backups/{name}/{number}/tree"
 
 
@@ -33,10 +34,12 @@ def find_backup(root: str, name: str) -> tuple[str, bytes] | None:
     whole = _whole_numbers(root, name)
     if not whole:
         return None
+    newest = whole[-1]
     note = b""
     with contextlib.suppress(OSError):
-        note = read_regular(os.path.join(_folder(root, name), whole[-1], _NOTE), _MAX_NOTE_BYTES)
-    return f"backups/{name}/{whole[-1]}/tree", note
+        path = os.path.join(_folder(root, name), newest, _NOTE)
+        note = read_regular(path, _MAX_NOTE_BYTES)
+    return f"backups/{name}/{newest}/tree", note
 
 
 def remove_backups(root: str, name: str, *, keep: int = KEPT) -> None:
@@ -55,7 +58,11 @@ def remove_backups(root: str, name: str, *, keep: int = KEPT) -> None:
 def _whole_numbers(root: str, name: str) -> list[str]:
     """Returns the backups that have a folder, oldest first. A backup that was cut off has none."""
     folder = _folder(root, name)
-    whole = [n for n in _numbers(root, name) if _is_folder(f"{folder}/{n}") and _is_folder(f"{folder}/{n}/tree")]
+    whole: list[str] = []
+    for number in _numbers(root, name):
+        backup = f"{folder}/{number}"
+        if _is_folder(backup) and _is_folder(f"{backup}/tree"):
+            whole.append(number)
     return sorted(whole, key=int)
 
 

@@ -61,7 +61,8 @@ def swap_errors(root: str) -> Iterator[None]:
         message = f"Another process is installing into {root}."
         raise PackError(message, code="target-busy", hint="Try again when it has ended.") from error
     except OSError as error:
-        message = f"Cannot write to {root}: {(error.strerror or str(error)).lower()}."
+        why = error.strerror or str(error)
+        message = f"Cannot write to {root}: {why.lower()}."
         hint = "Check that the folder can be written to and that the disk has room. Nothing was changed."
         raise PackError(message, code="target-not-writable", hint=hint) from error
 
@@ -77,12 +78,20 @@ def stage(root: str) -> Iterator[str]:
     with contextlib.ExitStack() as stack:
         with hold(root):
             _remove_abandoned(root)
-            if not os.path.exists(ignore := os.path.join(state, ".gitignore")):
+            ignore = os.path.join(state, ".gitignore")
+            if not os.path.exists(ignore):
                 write_whole(ignore, b"*\n")
             path = tempfile.mkdtemp(dir=state, prefix="new-")
-            stack.callback(lambda: os.path.lexists(os.path.join(state, _JOURNAL)) or remove_tree(path))
+            stack.callback(_remove_staged, state, path)
             stack.enter_context(_held(os.path.join(path, "lock")))
         yield os.path.basename(path)
+
+
+def _remove_staged(state: str, path: str) -> None:
+    """Removes prepared content, unless a journal may need it."""
+    journal = os.path.join(state, _JOURNAL)
+    if not os.path.lexists(journal):
+        remove_tree(path)
 
 
 @contextlib.contextmanager
@@ -98,17 +107,15 @@ def hold(root: str) -> Iterator[None]:
 def swap(root: str, folders: Sequence[FolderMove], files: Mapping[str, bytes | None]) -> None:
     """Makes all changes, for a caller that holds the root. `files` maps the path of a file to its content, or to None
     to remove it. After an error nothing has changed."""
-    state = os.path.join(root, STATE)
     moves: list[_FileMove] = []
     before: dict[str, bytes | None] = {}
     try:
         for path, data in files.items():
             found = _find_bytes(path)
-            moves.append(move := _prepare(root, path, data))
+            move = _prepare(root, path, data)
+            moves.append(move)
             before[move.path] = found
-        journal = {"folders": [asdict(f) for f in folders], "files": [asdict(m) for m in moves]}
-        journal |= {"schema": _SCHEMA, "inode": os.stat(state).st_ino}
-        write_whole(os.path.join(state, _JOURNAL), json.dumps(journal).encode())
+        _write_journal(root, folders, moves)
         _make(root, folders, moves)
     except BaseException:  # also when a person interrupts
         _undo(root, folders, moves, before)
@@ -117,12 +124,25 @@ def swap(root: str, folders: Sequence[FolderMove], files: Mapping[str, bytes | N
     _close(root, moves)
 
 
+def _write_journal(root: str, folders: Sequence[FolderMove], files: Sequence[_FileMove]) -> None:
+    state = os.path.join(root, STATE)
+    journal = {
+        "folders": [asdict(move) for move in folders],
+        "files": [asdict(move) for move in files],
+        "schema": _SCHEMA,
+        "inode": os.stat(state).st_ino,
+    }
+    text = json.dumps(journal)
+    write_whole(os.path.join(state, _JOURNAL), text.encode())
+
+
 def recover(root: str) -> bool:
     """Completes a swap that was cut off, and removes what ended processes left. True when there was a swap. One that
     goes on is left alone, and so is a folder that cannot be changed."""
     state = os.path.join(root, STATE)
     with contextlib.suppress(OSError):
-        if any(name == _JOURNAL or name.startswith("new-") for name in os.listdir(state)):
+        names = os.listdir(state)
+        if any(name == _JOURNAL or name.startswith("new-") for name in names):
             _check_state(root)
             with _held(os.path.join(state, "lock")):
                 completed = _complete(root)
@@ -133,7 +153,8 @@ def recover(root: str) -> bool:
 
 def _check_state(root: str) -> None:
     """Refuses a state folder that leads elsewhere, or that belongs to somebody else in a folder that all can write."""
-    found = os.lstat(os.path.join(root, STATE))
+    state = os.path.join(root, STATE)
+    found = os.lstat(state)
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(20, f"{STATE} in it is not a folder", root)
     if hasattr(os, "geteuid") and found.st_uid not in (os.geteuid(), os.stat(root).st_uid):
@@ -144,51 +165,75 @@ def _check_state(root: str) -> None:
 
 
 def _make(root: str, folders: Sequence[FolderMove], files: Sequence[_FileMove]) -> None:
-    state = os.path.join(root, STATE)
+    """Makes the moves that were not made yet."""
     for move in folders:
-        target, old = os.path.join(root, move.target), os.path.join(state, move.old)
-        new = None if move.new is None else os.path.join(state, move.new)
-        if (new is None or os.path.lexists(new)) and os.path.lexists(target) and not os.path.lexists(old):
-            os.makedirs(os.path.dirname(old), exist_ok=True)
-            os.rename(target, old)
-        if new is not None and os.path.lexists(new):
-            os.rename(new, target)
+        _move_folder(root, move)
     for file in files:
         path = os.path.join(root, file.path)
         if not file.new:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
-        elif os.path.lexists(prepared := os.path.join(root, file.new)):
+            continue
+        prepared = os.path.join(root, file.new)
+        if os.path.lexists(prepared):
             os.replace(prepared, path)
+
+
+def _move_folder(root: str, move: FolderMove) -> None:
+    state = os.path.join(root, STATE)
+    target = os.path.join(root, move.target)
+    old = os.path.join(state, move.old)
+    new = None
+    if move.new is not None:
+        new = os.path.join(state, move.new)
+        if not os.path.lexists(new):  # it has become the target already
+            return
+    if os.path.lexists(target) and not os.path.lexists(old):
+        os.makedirs(os.path.dirname(old), exist_ok=True)
+        os.rename(target, old)
+    if new is not None:
+        os.rename(new, target)
 
 
 def _undo(
     root: str, folders: Sequence[FolderMove], files: Sequence[_FileMove], before: Mapping[str, bytes | None]
 ) -> None:
-    state = os.path.join(root, STATE)
+    """Takes back the moves that were made."""
     for move in reversed(folders):
-        target, old = os.path.join(root, move.target), os.path.join(state, move.old)
-        if move.new is not None and os.path.lexists(target) and not os.path.lexists(os.path.join(state, move.new)):
-            os.rename(target, os.path.join(state, move.new))
-        if os.path.lexists(old) and not os.path.lexists(target):
-            os.rename(old, target)
+        _move_folder_back(root, move)
     for file in files:
-        path, data = os.path.join(root, file.path), before[file.path]
+        path = os.path.join(root, file.path)
+        data = before[file.path]
         if _find_bytes(path) == data:
             continue
         if file.new and os.path.lexists(path):  # as it was, so that the journal still holds if this is cut off
-            os.replace(path, os.path.join(root, file.new))
+            prepared = os.path.join(root, file.new)
+            os.replace(path, prepared)
         if data is not None:
             write_whole(path, data)
 
 
+def _move_folder_back(root: str, move: FolderMove) -> None:
+    state = os.path.join(root, STATE)
+    target = os.path.join(root, move.target)
+    old = os.path.join(state, move.old)
+    if move.new is not None:
+        new = os.path.join(state, move.new)
+        if os.path.lexists(target) and not os.path.lexists(new):
+            os.rename(target, new)
+    if os.path.lexists(old) and not os.path.lexists(target):
+        os.rename(old, target)
+
+
 def _close(root: str, files: Sequence[_FileMove]) -> None:
+    """Removes prepared files that were not used, and the journal."""
     for file in files:
         if file.new:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(root, file.new))
+    journal = os.path.join(root, STATE, _JOURNAL)
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(root, STATE, _JOURNAL))
+        os.unlink(journal)
 
 
 def _complete(root: str) -> bool:
@@ -214,31 +259,57 @@ def _parse(journal: Any, root: str) -> tuple[list[FolderMove], list[_FileMove]]:
     folders = [FolderMove(**row) for row in journal["folders"]]
     files = [_FileMove(**row) for row in journal["files"]]
     for move in folders:
-        prepared = [move.old, *([] if move.new is None else [move.new])]
-        if not _NAME.fullmatch(move.target) or not all(_is_prepared(path, state) for path in prepared):
+        if not _is_of_root(move, state):
             raise ValueError("it names a folder outside of the root")
     for file in files:
-        above, _, name = file.path.rpartition("/")
-        beside = not file.new or re.fullmatch(rf"(?:\.\./)?\.{re.escape(name)}\.new-[a-z0-9_]{{1,16}}", file.new)
-        if above not in ("", "..") or name not in BESIDE or not beside:
+        if not _is_swapped(file):
             raise ValueError("it names a file that is not swapped")
     return folders, files
 
 
+def _is_of_root(move: FolderMove, state: str) -> bool:
+    if not _NAME.fullmatch(move.target):
+        return False
+    if move.new is not None and not _is_prepared(move.new, state):
+        return False
+    return _is_prepared(move.old, state)
+
+
+def _is_swapped(file: _FileMove) -> bool:
+    """True for a file that may be swapped, whose new content is beside it."""
+    above, _, name = file.path.rpartition("/")
+    if above not in ("", "..") or name not in BESIDE:
+        return False
+    if not file.new:
+        return True
+    beside = rf"(?:\.\./)?\.{re.escape(name)}\.new-[a-z0-9_]{{1,16}}"
+    return re.fullmatch(beside, file.new) is not None
+
+
 def _is_prepared(path: str, state: str) -> bool:
     """True for a path below the state folder that no link leads to."""
+    if not _PREPARED.fullmatch(path):
+        return False
     above, name = os.path.split(os.path.join(state, path))
-    return bool(_PREPARED.fullmatch(path)) and name not in (".", "..") and os.path.realpath(above) == above
+    if name in (".", ".."):
+        return False
+    return os.path.realpath(above) == above
 
 
 def _prepare(root: str, path: str, data: bytes | None) -> _FileMove:
-    relative = os.path.relpath(path, root).replace(os.sep, "/")
+    """Writes the new content of a file beside it."""
     if data is None:
-        return _FileMove(relative, "")
+        return _FileMove(_below(root, path), "")
     folder, name = os.path.split(path)
     prepared = os.path.join(folder, f".{name}.new-{os.urandom(6).hex()}")
     write_whole(prepared, data)
-    return _FileMove(relative, os.path.relpath(prepared, root).replace(os.sep, "/"))
+    return _FileMove(_below(root, path), _below(root, prepared))
+
+
+def _below(root: str, path: str) -> str:
+    """Returns the path relative to the root, with forward slashes."""
+    relative = os.path.relpath(path, root)
+    return relative.replace(os.sep, "/")
 
 
 def _find_bytes(path: str) -> bytes | None:
@@ -254,7 +325,10 @@ def _find_bytes(path: str) -> bytes | None:
 @contextlib.contextmanager
 def _held(path: str, *, wait_s: float = 0.0) -> Iterator[None]:
     """Holds a lock file. SwapBusy if another process holds it for longer than `wait_s`."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    flags = os.O_RDWR | os.O_CREAT
+    flags |= getattr(os, "O_CLOEXEC", 0)
+    flags |= getattr(os, "O_NOFOLLOW", 0)
+    fd = os.open(path, flags, 0o600)
     try:
         until = time.monotonic() + wait_s
         while not _lock(fd):
@@ -292,11 +366,18 @@ def _remove_abandoned(root: str) -> None:
         if name.startswith("new-") and not os.path.islink(path):
             with contextlib.suppress(SwapBusy, OSError), _held(os.path.join(path, "lock")):
                 remove_tree(path)
-    halves = {state: ("..gitignore.", f".{_JOURNAL}.")}  # files that were not written to their end
-    above = [os.path.dirname(root)] if os.path.basename(root) == "skills" else []
-    halves |= dict.fromkeys((root, *above), tuple(f"{dots}{file}.new-" for file in BESIDE for dots in (".", "..")))
-    for folder, beginnings in halves.items():
-        for name in os.listdir(folder):
-            if name.startswith(beginnings):
-                with contextlib.suppress(OSError):
-                    os.unlink(os.path.join(folder, name))
+    _remove_halves(state, ("..gitignore.", f".{_JOURNAL}."))
+    beside = [f".{file}.new-" for file in BESIDE]
+    beside += [f"..{file}.new-" for file in BESIDE]
+    _remove_halves(root, tuple(beside))
+    above, name = os.path.split(root)
+    if name == "skills":
+        _remove_halves(above, tuple(beside))
+
+
+def _remove_halves(folder: str, beginnings: tuple[str, ...]) -> None:
+    """Removes files that were not written to their end."""
+    for name in os.listdir(folder):
+        if name.startswith(beginnings):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(folder, name))

@@ -43,7 +43,8 @@ class GitFailure(Exception):
 
     def __init__(self, reason: str, words: str = "") -> None:
         super().__init__(reason, words)
-        self.reason, self.words = reason, words
+        self.reason = reason
+        self.words = words
 
 
 class GitBlob(NamedTuple):
@@ -68,16 +69,21 @@ class GitRepository:
         report: Callable[[int], None] = lambda size: None,
         around: str | None = None,
     ) -> None:
-        path = os.pathsep.join(filter(os.path.isabs, environ.get("PATH", "").split(os.pathsep)))
+        folders = environ.get("PATH", "").split(os.pathsep)
+        path = os.pathsep.join(filter(os.path.isabs, folders))
         program = shutil.which("git", path=path)
         if program is None:
             raise GitFailure("missing")
-        self._url, self._work, self._program = url, work, program
-        self._ends, self._report = ends, report
-        self._which = ("-C", around) if around else (f"--git-dir={self._file('repository')}",)
+        self._url = url
+        self._work = work
+        self._program = program
+        self._ends = ends
+        self._report = report
         self._env = {name: environ[name] for name in _PASSED_ON if name in environ}
         self._env |= {"PATH": path, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": ""}
+        self._which: tuple[str, ...] = (f"--git-dir={self._file('repository')}",)
         if around:
+            self._which = ("-C", around)
             self._env["GIT_NO_LAZY_FETCH"] = "1"
         # Unlike protocol.*.allow this cannot be widened by a configuration file.
         self._env["GIT_ALLOW_PROTOCOL"] = "file" if os.path.isabs(url) else "https:ssh"
@@ -88,7 +94,8 @@ class GitRepository:
         fetch = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules")
         if self._run(*fetch, "--depth=1", "--", self._url, f"+{wanted}:{_WANTED}", check=False):
             return self._find_commit(_WANTED)
-        if not _UNKNOWN_REF.search(said := self._read("errors")):
+        said = self._read("errors")
+        if not _UNKNOWN_REF.search(said):
             raise GitFailure("failed", said)
         if not _COMMIT.fullmatch(wanted):
             return None
@@ -98,21 +105,28 @@ class GitRepository:
 
     def _find_commit(self, name: str) -> str | None:
         done = self._run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", check=False)
-        return self._read("output").strip() if done else None
+        if not done:
+            return None
+        return self._read("output").strip()
 
     def list_files(self, commit: str, path: str | None) -> str | None:
         """Returns the output of `ls-tree -r -z -l` for a folder. None if there is no such folder."""
         tree = f"{commit}:{path}" if path else commit
         done = self._run("ls-tree", "-r", "-z", "-l", "--full-tree", tree, check=False)
-        return self._read("output") if done else None
+        if not done:
+            return None
+        return self._read("output")
 
     def read_files(self, blobs: Sequence[GitBlob]) -> Iterator[tuple[GitBlob, bytes]]:
         """Yields the raw files."""
-        self._run("cat-file", "--batch", given="".join(f"{blob.oid}\n" for blob in blobs))
+        ids = [f"{blob.oid}\n" for blob in blobs]
+        self._run("cat-file", "--batch", given="".join(ids))
         with open(self._file("output"), "rb") as file:
             for blob in blobs:
-                head, content, _ = file.readline(200), file.read(blob.size), file.read(1)
-                if head.decode("ascii", "replace").split() != [blob.oid, "blob", str(blob.size)]:
+                head = file.readline(200).decode("ascii", "replace")
+                content = file.read(blob.size)
+                file.read(1)  # the end of a line
+                if head.split() != [blob.oid, "blob", str(blob.size)]:
                     raise GitFailure("incomplete", f"it has no content of {blob.path}")
                 yield blob, content
 
@@ -120,24 +134,21 @@ class GitRepository:
         """Returns the files of the folder `around` in a commit, without links and submodules. None if it is not
         there."""
         self._run("rev-parse", "--show-prefix")
-        prefix, commit = self._read("output").strip("\n/"), self._find_commit(ref)
-        listing = self.list_files(commit, prefix) if commit else None
+        prefix = self._read("output").strip("\n/")
+        commit = self._find_commit(ref)
+        if not commit:
+            return None
+        listing = self.list_files(commit, prefix)
         if not listing:
             return None
-        records = (record.partition("\t") for record in listing.split("\0")[:-1])
-        listed = [(head.split(), path) for head, _, path in records]
-        if missing := [path for (_, kind, _, size), path in listed if kind == "blob" and not size.isdecimal()]:
-            raise GitFailure("incomplete", f"it has no content of {missing[0]}")
-        blobs = [
-            GitBlob(path, oid, int(size), mode == "100755")
-            for (mode, kind, oid, size), path in listed
-            if kind == "blob" and mode != "120000"
-        ]
+        blobs = list(_parse_listing(listing))
         return (Member(blob.path, "file", blob.executable, iter([data])) for blob, data in self.read_files(blobs))
 
     def _run(self, *arguments: str, given: str = "", check: bool = True) -> bool:
-        settings = [each for setting in _SETTINGS for each in ("-c", setting)]
-        argv = [self._program, *settings, *self._which, *arguments]
+        argv = [self._program]
+        for setting in _SETTINGS:
+            argv += ["-c", setting]
+        argv += [*self._which, *arguments]
         watch = partial(self._watch, arguments[0])
         ended = run_watched(argv, self._work, env=self._env, given=given.encode(), watch=watch)
         if check and ended:
@@ -147,7 +158,8 @@ class GitRepository:
     def _watch(self, command: str) -> None:
         if time.monotonic() >= self._ends:
             raise GitFailure("timeout")
-        size = size_of_files(self._work) + size_of_files(self._file("repository/objects/pack"))
+        packs = self._file("repository/objects/pack")
+        size = size_of_files(self._work) + size_of_files(packs)
         if size > _MAX_BYTES:
             raise GitFailure("too-large")
         if command == "fetch":
@@ -161,3 +173,16 @@ class GitRepository:
         if len(data) > _MAX_LIST_BYTES:
             raise GitFailure("too-large")
         return data.decode("utf-8", "surrogateescape")
+
+
+def _parse_listing(listing: str) -> Iterator[GitBlob]:
+    """Yields the files in the output of `list_files`, without links and submodules."""
+    for record in listing.split("\0")[:-1]:
+        head, _, path = record.partition("\t")
+        mode, kind, oid, size = head.split()
+        if kind != "blob":
+            continue
+        if not size.isdecimal():
+            raise GitFailure("incomplete", f"it has no content of {path}")
+        if mode != "120000":
+            yield GitBlob(path, oid, int(size), mode == "100755")

@@ -33,7 +33,9 @@ class Glob:
         self._pieces = _read(pattern, sets, folders)
 
     def fullmatch(self, text: str | IndexedText) -> bool:
-        return self._match(text if isinstance(text, IndexedText) else IndexedText(text), begins=False)
+        if isinstance(text, str):
+            text = IndexedText(text)
+        return self._match(text, begins=False)
 
     def may_begin(self, text: str) -> bool:
         """True if some text that starts with this one could match."""
@@ -81,6 +83,7 @@ class IndexedText:
         self._letters: dict[str, int] = {}
 
     def letter(self, letter: str) -> int:
+        """Returns the places of a letter."""
         if letter not in self._letters:
             self._letters[letter] = _bits(self._reversed.split(letter))
         return self._letters[letter]
@@ -104,29 +107,45 @@ def _read(pattern: str, sets: bool, folders: bool) -> tuple[_Piece, ...]:
 
 
 def _pieces(pattern: str, sets: bool, folders: bool) -> Iterator[_Piece]:
+    piece = _PIECE_OF_PATH if folders else _PIECE
     at = 0
-    while found := (_PIECE_OF_PATH if folders else _PIECE).match(pattern, at):
-        at, text = found.end(), found[0]
+    while found := piece.match(pattern, at):
+        at = found.end()
+        text = found[0]
         if text == "[" and sets:
             end = pattern.find("]", at + 1)
             sets = end > 0  # no later bracket is closed either
-            if sets and (letters := _letters(pattern[at:end], folders)):
+            letters = _letters(pattern[at:end], folders) if sets else None
+            if letters:
                 yield _Piece("set", letters=letters)
                 at = end + 1
                 continue
-        if text[0] == "*":
-            yield _Piece("**/" if text[-1] == "/" else "*" if text == "*" and folders else "**")
-        elif text == "?":
-            yield _Piece("?" if folders else "any")
-        else:
-            yield _Piece("text", text)
+        yield _Piece(*_name_piece(text, folders))
+
+
+def _name_piece(text: str, folders: bool) -> tuple[str, str]:
+    """Returns the kind of a piece that is no set, and its text."""
+    if text == "?":
+        return ("?" if folders else "any"), ""
+    if text[0] != "*":
+        return "text", text
+    if text[-1] == "/":
+        return "**/", ""
+    if text == "*" and folders:
+        return "*", ""
+    return "**", ""
 
 
 def _letters(body: str, folders: bool) -> re.Pattern[str] | None:
     """Compiles a set. Returns None if the brackets hold no valid set; then they are ordinary characters."""
     negated = body[0] in "!^"
-    members = re.findall(r"(?s)(.)-(.)|(.)", body[negated:])
-    if not members or any(first > last for first, last, _ in members):
+    inside = ""
+    for first, last, one in re.findall(r"(?s)(.)-(.)|(.)", body[negated:]):
+        if first > last:
+            return None
+        inside += re.escape(one) or f"{re.escape(first)}-{re.escape(last)}"
+    if not inside:
         return None
-    inside = "".join(re.escape(one) or f"{re.escape(first)}-{re.escape(last)}" for first, last, one in members)
-    return re.compile(f"{'(?!/)' if folders else ''}[{'^' if negated else ''}{inside}]")
+    sign = "^" if negated else ""
+    within_folder = "(?!/)" if folders else ""
+    return re.compile(f"{within_folder}[{sign}{inside}]")

@@ -17,11 +17,14 @@ _MARK = re.compile("@(SCRIPT|TITLE|SUMMARY|DATA)@")
 
 def fill_page(page: str, *, title: str, summary: str, data: object) -> str:
     """Fills in the marks of a template. `summary` is for readers without scripts."""
-    script = page.partition("<script>")[2].partition("</script>")[0]
+    _, _, rest = page.partition("<script>")
+    script, _, _ = rest.partition("</script>")
+    digest = hashlib.sha256(script.encode()).digest()
+    embedded = json.dumps(data, separators=(",", ":"))  # ASCII only
     values = {
-        "SCRIPT": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "SCRIPT": base64.b64encode(digest).decode(),
         "TITLE": html.escape(title),
         "SUMMARY": html.escape(summary),
-        "DATA": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),  # ASCII only
+        "DATA": embedded.replace("<", "\\u003c"),
     }
     return _MARK.sub(lambda mark: values[mark[1]], page)  # one pass: text that looks like a mark stays as it is

@@ -31,14 +31,19 @@ class Journal:
     def __init__(self, path: str) -> None:
         import fcntl  # there is none on Windows
 
-        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(path, flags, 0o600)
         self._file = os.fdopen(fd, "ab")
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._file.close()
             raise JournalInUse(path) from error
-        whole = sum(len(line) for line in read_lines(path) if line.endswith(b"\n"))
+        whole = 0
+        for line in read_lines(path):
+            if line.endswith(b"\n"):
+                whole += len(line)
         self.is_new = whole == 0
         self.was_cut = whole < os.fstat(fd).st_size
         if self.was_cut:

@@ -23,6 +23,7 @@ class UserFile(NamedTuple):
 
     @property
     def path(self) -> str:
+        """Path of the file."""
         return os.path.join(self.folder, f"{self.name}.json")
 
     def read(self) -> dict[str, Any]:

@@ -36,7 +36,11 @@ def are_equal(one: Any, other: Any) -> bool:
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(are_equal(value, other[name]) for name, value in one.items())
+        if one.keys() != other.keys():
+            return False
+        return all(are_equal(value, other[name]) for name, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(are_equal, one, other))
+        if len(one) != len(other):
+            return False
+        return all(map(are_equal, one, other))
     return one == other

@@ -51,7 +51,7 @@ class LabelScores:
 
 
 def score_labels(choices: Sequence[LabelChoice]) -> LabelScores:
-    every = sorted({name for one in choices for name in (*one.expected, *one.chosen, *(one.judged or ()))})
+    every = _all_labels(choices)
     counts: dict[str, Counter[tuple[bool, bool]]] = {name: Counter() for name in every}
     matrix: dict[str, Counter[str]] = {}
     for expected, chosen, judged in choices:
@@ -60,26 +60,44 @@ def score_labels(choices: Sequence[LabelChoice]) -> LabelScores:
             counts[name][name in expected, name in chosen] += 1
         found = [name for name in chosen if name in names]
         for wanted in expected or (NO_LABEL,):
-            matrix.setdefault(wanted, Counter()).update(found or (NO_LABEL,))
+            row = matrix.setdefault(wanted, Counter())
+            row.update(found or (NO_LABEL,))
     labels = {name: _score(found) for name, found in counts.items() if found}
+    together = sum(counts.values(), Counter())
     return LabelScores(
         choices=len(choices),
         labels=labels,
-        micro=_score(sum(counts.values(), Counter())),
-        macro=MeanScore(
-            precision=mean_known(one.precision.rate for one in labels.values()),
-            recall=mean_known(one.recall.rate for one in labels.values()),
-            f1=mean_known(one.f1 for one in labels.values()),
-        ),
+        micro=_score(together),
+        macro=_mean_scores(labels.values()),
         matrix={wanted: dict(sorted(found.items())) for wanted, found in sorted(matrix.items())},
     )
 
 
+def _all_labels(choices: Sequence[LabelChoice]) -> list[str]:
+    """Returns the labels that any choice names, sorted."""
+    found: set[str] = set()
+    for choice in choices:
+        found.update(choice.expected)
+        found.update(choice.chosen)
+        found.update(choice.judged or ())
+    return sorted(found)
+
+
+def _mean_scores(scores: Collection[LabelScore]) -> MeanScore:
+    precision = mean_known(score.precision.rate for score in scores)
+    recall = mean_known(score.recall.rate for score in scores)
+    f1 = mean_known(score.f1 for score in scores)
+    return MeanScore(precision, recall, f1)
+
+
 def _score(counts: Counter[tuple[bool, bool]]) -> LabelScore:
     """Counts by (expected, chosen)."""
-    right, wrong, missed = counts[True, True], counts[False, True], counts[True, False]
-    return LabelScore(
-        precision=wilson(right, right + wrong),
-        recall=wilson(right, right + missed),
-        f1=2 * right / (2 * right + wrong + missed) if right + wrong + missed else None,
-    )
+    right = counts[True, True]
+    wrong = counts[False, True]
+    missed = counts[True, False]
+    f1 = None
+    if right + wrong + missed:
+        f1 = 2 * right / (2 * right + wrong + missed)
+    precision = wilson(right, right + wrong)
+    recall = wilson(right, right + missed)
+    return LabelScore(precision, recall, f1)

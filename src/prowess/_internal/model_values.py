@@ -14,18 +14,25 @@ ModelValue = TypeVar("ModelValue", bound=BaseModel)
 def first_fault(error: ValidationError) -> tuple[Place, str]:
     """Returns the place and the reason of the first fault. Nothing is escaped."""
     first = error.errors(include_url=False, include_context=False)[0]
-    what = first["msg"].removeprefix("Value error, ").replace("tuple", "list").partition(" or instance of ")[0]
+    if first["type"] == "missing":
+        return first["loc"], "is missing"
+    what = first["msg"].removeprefix("Value error, ").replace("tuple", "list")
+    what, _, _ = what.partition(" or instance of ")
     what = what.replace("a valid dictionary", "an object, such as {key: value}")
-    return first["loc"], "is missing" if first["type"] == "missing" else f"{what[:1].lower()}{what[1:]}"
+    return first["loc"], what[:1].lower() + what[1:]
 
 
 def describe_fault(error: OSError | ValueError | RecursionError) -> str:
     """Returns the reason why a file or a value cannot be used; of a model's faults, the first. Nothing is escaped."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
+        why = first["msg"]
         place = ".".join(map(str, first["loc"]))
-        return (f"{place}: {first['msg']}" if place else first["msg"])[:200]
-    return str(getattr(error, "strerror", None) or error)[:200]
+        if place:
+            why = f"{place}: {why}"
+    else:
+        why = str(getattr(error, "strerror", None) or error)
+    return why[:200]
 
 
 def join_place(place: Place) -> str:
@@ -49,9 +56,11 @@ def with_defaults(value: ModelValue, defaults: BaseModel) -> ModelValue:
     """Returns the value with the defaults for fields that are None, and for unset fields of its inner models."""
     changes: dict[str, object] = {}
     for name in type(defaults).model_fields:
-        default, own = getattr(defaults, name), getattr(value, name)
+        default = getattr(defaults, name)
+        own = getattr(value, name)
         if own is None:
             changes[name] = default
         elif isinstance(default, BaseModel):
-            changes[name] = default.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+            given = {key: getattr(own, key) for key in own.model_fields_set}
+            changes[name] = default.model_copy(update=given)
     return value.model_copy(update=changes)

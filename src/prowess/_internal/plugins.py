@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 
 def installed(group: str) -> dict[str, EntryPoint]:
+    """Returns the entry points of a group, by name."""
     from importlib.metadata import entry_points  # slow import
 
     return {entry.name: entry for entry in entry_points(group=group)}
@@ -28,15 +29,22 @@ class PluginTable(Generic[T]):
 
     def __init__(self, group: str, what: str, own: Mapping[str, str]) -> None:
         """Takes `what`, a word for messages, and `own`: name -> `module:attribute`, as in an entry point."""
-        self.group, self.what, self.own = group, what, own
+        self.group = group
+        self.what = what
+        self.own = own
 
     def has(self, name: str) -> bool:
-        return name in self.own or name in installed(self.group)
+        if name in self.own:
+            return True
+        return name in installed(self.group)
 
     def added(self) -> list[str]:
-        return sorted(installed(self.group).keys() - self.own.keys())
+        """Returns the names that packages add, sorted."""
+        found = installed(self.group)
+        return sorted(found.keys() - self.own.keys())
 
     def names(self) -> list[str]:
+        """Returns our own names, then those that packages add."""
         return [*self.own, *self.added()]
 
     def load(self, name: str) -> T:
@@ -60,13 +68,11 @@ class PluginTable(Generic[T]):
         import difflib
 
         names = self.names()
+        hint = f"There are: {', '.join(names)}."
         near = difflib.get_close_matches(name, names, n=1)
-        meant = f"Did you mean '{near[0]}'? " if near else ""
-        return ConfigError(
-            f"There is no {self.what} '{name[:80]}'.",
-            code="plugin-unknown",
-            hint=f"{meant}There are: {', '.join(names)}.",
-        )
+        if near:
+            hint = f"Did you mean '{near[0]}'? {hint}"
+        return ConfigError(f"There is no {self.what} '{name[:80]}'.", code="plugin-unknown", hint=hint)
 
 
 def _import(place: str) -> Any:

@@ -18,6 +18,7 @@ from prowess.errors import PackUnsafe, PathEscape
 _CONTROL_OR_BACKSLASH = re.compile(r"[\x00-\x1f\x7f\\]")
 _USUAL = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
 _NOT_ON_WINDOWS = re.compile(r'[<>:"|?*]')
+_NOT_IN_PLAIN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _GIT_NAMES = frozenset([".git", "git~1"])
 _GIT_PARTS = frozenset(["config", "commondir", "hooks", "objects", "refs"])  # one of them stands beside HEAD
 _DEVICES = frozenset(
@@ -42,23 +43,37 @@ def is_portable_folder(name: str) -> bool:
         check_portable_names([f"{name}/file"])
     except PackUnsafe:
         return False
-    return name[:1] not in ("", ".", "-") and "/" not in name and name.isprintable()
+    if name[:1] in ("", ".", "-") or "/" in name:
+        return False
+    return name.isprintable()
 
 
 def find_git_folder(paths: Iterable[str]) -> str | None:
     """Returns a file of a folder that git takes for a repository, on some system: `.GIT/`, or HEAD beside a `config`.
     Git runs programs that the configuration of such a folder names, also for a mere prompt of a shell."""
-    # macOS skips some invisible characters when it compares names.
-    folded = {_folded(p if p.isprintable() else "".join(filter(str.isprintable, p))): p for p in paths}
-    heads = {path.rpartition("/")[0] for path in folded if path.rpartition("/")[2] == "head"}
+    folded = {_folded(_printable(path)): path for path in paths}
+    heads: set[str] = set()
+    for short in folded:
+        folder, _, name = short.rpartition("/")
+        if name == "head":
+            heads.add(folder)
     for short, path in folded.items():
         parts = short.split("/")
         if not _GIT_NAMES.isdisjoint(parts):
             return path
-        for depth, part in enumerate(parts if heads else ()):
+        if not heads:
+            continue
+        for depth, part in enumerate(parts):
             if part in _GIT_PARTS and "/".join(parts[:depth]) in heads:
                 return path
     return None
+
+
+def _printable(path: str) -> str:
+    """Returns a path without invisible characters: macOS skips some of them when it compares names."""
+    if path.isprintable():
+        return path
+    return "".join(filter(str.isprintable, path))
 
 
 class PortableNames:
@@ -74,6 +89,7 @@ class PortableNames:
         return len(self._folders) - 1
 
     def add_file(self, path: str) -> None:
+        """Takes a file and the folders above it. PackUnsafe if it cannot have that name."""
         if path in self._files or path in self._folders:
             raise duplicate_name(path)
         self.add_folder(path.rpartition("/")[0])
@@ -101,16 +117,17 @@ class PortableNames:
 
 def _check_part(path: str) -> None:
     """Checks the last part of a path; the parts before it were checked as folders."""
-    name = path.rpartition("/")[2]
+    _, _, name = path.rpartition("/")
     if name.endswith((".", " ")):
-        why, hint = "ends with a dot or a space", "Rename it: Windows drops them, so it would be another file."
-    elif name.partition(".")[0].rstrip(" ").lower() in _DEVICES:
-        why, hint = "has a name that Windows reserves for a device", "Rename it."
-    elif odd := _NOT_ON_WINDOWS.search(name):
-        why, hint = f"has a {odd[0]} in its name", 'Rename it: Windows does not allow any of < > : " | ? *'
-    else:
-        return
-    raise unsafe_name("name", path, why, hint)
+        hint = "Rename it: Windows drops them, so it would be another file."
+        raise unsafe_name("name", path, "ends with a dot or a space", hint)
+    stem, _, _ = name.partition(".")
+    if stem.rstrip(" ").lower() in _DEVICES:
+        raise unsafe_name("name", path, "has a name that Windows reserves for a device", "Rename it.")
+    odd = _NOT_ON_WINDOWS.search(name)
+    if odd:
+        hint = 'Rename it: Windows does not allow any of < > : " | ? *'
+        raise unsafe_name("name", path, f"has a {odd[0]} in its name", hint)
 
 
 def _folded(path: str) -> str:
@@ -121,10 +138,12 @@ def _folded(path: str) -> str:
 
 def plain_name(text: str) -> str:
     """Returns a file name for any text: the text itself if it is plain, else its letters and a mark of it."""
-    name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_") else "-" for letter in text)
+    name = _NOT_IN_PLAIN_NAME.sub("-", text)
     if name == text and len(text) <= 100:
         return name
-    return f"{name[:100]}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    data = text.encode("utf-8", "surrogatepass")
+    mark = hashlib.sha256(data).hexdigest()[:8]
+    return f"{name[:100]}-{mark}"
 
 
 def is_plain(name: str) -> bool:
@@ -145,9 +164,14 @@ def duplicate_name(path: str) -> PackUnsafe:
 
 
 def unsafe_name(what: str, name: str, why: str, hint: str) -> PackUnsafe:
-    return PackUnsafe(f"The member {shown_name(name)} {why}.", code=f"pack-unsafe-{what}", hint=hint)
+    """Makes the error about a member. `what` is the end of its code."""
+    message = f"The member {shown_name(name)} {why}."
+    return PackUnsafe(message, code=f"pack-unsafe-{what}", hint=hint)
 
 
 def shown_name(name: str) -> str:
     """Shortens and escapes a name for a message. A hostile name can be very long or contain terminal control codes."""
-    return f"{name[:80]!a}" + ("…" if len(name) > 80 else "")
+    shown = ascii(name[:80])
+    if len(name) > 80:
+        shown += "…"
+    return shown

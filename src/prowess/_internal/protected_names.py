@@ -41,8 +41,13 @@ _UNSEEN = re.compile(
 def find_protected(path: str) -> str | None:
     """Returns the first protected part of the path, as it is written there, or None."""
     parts = _SEPARATOR.split(path)
-    found = next((part for part in parts if _is_protected(part)), None)
-    return parts[-1] if found is None and _folded(parts[-1]) == _AS_A_FILE else found
+    for part in parts:
+        if _is_protected(part):
+            return part
+    last = parts[-1]
+    if _folded(last) == _AS_A_FILE:
+        return last
+    return None
 
 
 def hidden_parts(path: str) -> list[str]:
@@ -58,7 +63,11 @@ def _is_protected(part: str) -> bool:
     if short is None:
         return False
     stem = short["stem"]
-    return stem in _STEMS or bool(_HASHED.fullmatch(stem[2:]) and any(each.startswith(stem[:2]) for each in _STEMS))
+    if stem in _STEMS:
+        return True
+    if not _HASHED.fullmatch(stem[2:]):
+        return False
+    return any(each.startswith(stem[:2]) for each in _STEMS)
 
 
 def _folded(part: str) -> str:

@@ -27,11 +27,13 @@ def find_distribution(name: str, environ: Mapping[str, str]) -> tuple[Distributi
     import importlib.metadata
 
     venv = environ.get("VIRTUAL_ENV") or sys.prefix
-    paths = [*sys.path, *glob.glob(os.path.join(glob.escape(venv), "lib", "python*", "site-packages"))]
+    site_packages = os.path.join(glob.escape(venv), "lib", "python*", "site-packages")
     here = os.path.realpath("")
-    paths = [path for path in paths if os.path.realpath(path) != here]
-    found = next(iter(importlib.metadata.distributions(name=name, path=paths)), None)
-    return None if found is None else (found, [str(found.locate_file("")), *paths])
+    paths = [path for path in (*sys.path, *glob.glob(site_packages)) if os.path.realpath(path) != here]
+    for found in importlib.metadata.distributions(name=name, path=paths):
+        own = str(found.locate_file(""))
+        return found, [own, *paths]
+    return None
 
 
 def find_package_folder(value: str, bases: Sequence[str]) -> str | None:
@@ -59,4 +61,5 @@ def folder_members(name: str, top: str, skipped: Collection[str]) -> Iterator[Me
             if os.path.islink(path):
                 yield Member(shown, "link", False, iter(()))
             elif each not in folders:
-                yield Member(shown, "file", bool(os.lstat(path).st_mode & 0o111), read_chunks(path))
+                mode = os.lstat(path).st_mode
+                yield Member(shown, "file", bool(mode & 0o111), read_chunks(path))

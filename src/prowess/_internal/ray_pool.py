@@ -32,18 +32,25 @@ class RayPool:
     def __init__(
         self, work: Callable[[str, bytes], str], shared: bytes, *, address: str | None, slots: int | None
     ) -> None:
-        self._ray = ray = _import_ray()
+        ray = _import_ray()
+        self._ray = ray
         self._is_ours = not ray.is_initialized()
         if self._is_ours:
             _connect(ray, address)
         processors = max(1.0, ray.cluster_resources().get("CPU", 1.0))
         self.slots = slots or int(processors) * 2  # twice, so that no node waits for the driver
-        share = 1.0 if slots is None or slots <= processors else processors / slots
-        client = (address or "").removeprefix("ray://")  # of a client, only this port of the head may be in reach
-        self._head: str = client if client != (address or "") else ray.get_runtime_context().gcs_address
+        share = 1.0
+        if slots is not None and slots > processors:
+            share = processors / slots
+        self._head: str
+        if address and address.startswith("ray://"):  # of a client, only this port of the head may be in reach
+            self._head = address.removeprefix("ray://")
+        else:
+            self._head = ray.get_runtime_context().gcs_address
         self._lost: asyncio.Task[None] | None = None
         self._shared = ray.put(shared)
-        self._work = ray.remote(work).options(num_cpus=share, max_retries=_TRIES, scheduling_strategy="SPREAD")
+        remote = ray.remote(work)
+        self._work = remote.options(num_cpus=share, max_retries=_TRIES, scheduling_strategy="SPREAD")
 
     async def perform(self, text: str) -> str:
         if self._lost is None:
@@ -140,13 +147,15 @@ def _check_answers(address: str) -> None:
 
 
 def _unreachable(address: str, why: str) -> EvalError:
-    reason = _shown(why.strip().splitlines()[0]) if why.strip() else "no answer"
-    return EvalError(
-        f"No Ray cluster answers at {address[:100]!a}: {reason}.",
-        code="ray-unreachable",
-        hint="Start one with: ray start --head. Or leave out --address, which starts one here.",
-    )
+    reason = "no answer"
+    lines = why.strip().splitlines()
+    if lines:
+        reason = _shown(lines[0])
+    message = f"No Ray cluster answers at {address[:100]!a}: {reason}."
+    hint = "Start one with: ray start --head. Or leave out --address, which starts one here."
+    return EvalError(message, code="ray-unreachable", hint=hint)
 
 
 def _shown(text: str) -> str:
+    """Shortens and escapes a text for a message."""
     return ascii(text[:300])[1:-1]

@@ -39,26 +39,37 @@ def next_hop(text: str, previous: Hop | None, *, pinned: bool, resolve: Resolve,
     refused."""
     url = allowed_url(text, previous.url if previous else None, pinned=pinned)
     proxy = _proxy(url)
-    found = _addresses(url, resolve, wait_s, needed=proxy is None)
-    problems = {address: _why_not(address, url, previous, pinned=pinned) for address in found}
-    good = tuple(address for address in found if problems[address] is None)
-    bad = [problem for problem in problems.values() if problem]
+    good: list[Address] = []
+    bad: list[str] = []
+    for address in _addresses(url, resolve, wait_s, needed=proxy is None):
+        problem = _why_not(address, url, previous, pinned=pinned)
+        if problem is None:
+            good.append(address)
+        elif problem not in bad:
+            bad.append(problem)
     if bad and (proxy or not good):  # a proxy chooses the address itself
-        message = f"{shown_url(str(url))} leads to an address that is refused: {'; '.join(bad[:_MOST_ADDRESSES])}."
+        reasons = "; ".join(bad[:_MOST_ADDRESSES])
+        message = f"{shown_url(str(url))} leads to an address that is refused: {reasons}."
         hint = "If you want this address, write it directly. Link-local addresses are always refused."
         raise FetchError(message, code="fetch-refused-address", hint=hint)
-    return Hop(url, good[:_MOST_ADDRESSES], proxy, min(map(how_far_inside, good), default=PUBLIC))
+    inside = min(map(how_far_inside, good), default=PUBLIC)
+    return Hop(url, tuple(good[:_MOST_ADDRESSES]), proxy, inside)
 
 
 def _proxy(url: httpx.URL) -> str | None:
     """Returns the proxy that the environment sets for a URL. Loopback addresses use no proxy."""
     from urllib.request import getproxies, proxy_bypass
 
-    if is_loopback(url.host) or proxy_bypass(f"{url.host}:{url.port}" if url.port else url.host):
+    place = f"{url.host}:{url.port}" if url.port else url.host
+    if is_loopback(url.host) or proxy_bypass(place):
         return None
     known = getproxies()
-    found = known.get(url.scheme) or known.get("all") or ""
-    return f"http://{found}" if found and "://" not in found else found or None
+    found = known.get(url.scheme) or known.get("all")
+    if not found:
+        return None
+    if "://" not in found:
+        return f"http://{found}"
+    return found
 
 
 def _addresses(url: httpx.URL, resolve: Resolve, wait_s: float, *, needed: bool) -> list[Address]:
@@ -69,16 +80,20 @@ def _addresses(url: httpx.URL, resolve: Resolve, wait_s: float, *, needed: bool)
         pass
     thread = ThreadPoolExecutor(1, thread_name_prefix="prowess-lookup")  # a lookup cannot be cancelled
     try:
-        found = [_parsed(each) for each in dict.fromkeys(thread.submit(resolve, host).result(wait_s))]
+        answers = thread.submit(resolve, host).result(wait_s)
+        found = [_parsed(answer) for answer in dict.fromkeys(answers)]
         if not found:
             raise OSError("it has no address")
         return found
     except (OSError, ValueError) as error:
         if not needed:
             return []
-        late = isinstance(error, TimeoutError)
-        message = f"Cannot reach {shown_url(str(url))}: {'its address was not found in time' if late else error}."
-        code = "fetch-timeout" if late else "fetch-unreachable"
+        why: object = error
+        code = "fetch-unreachable"
+        if isinstance(error, TimeoutError):
+            why = "its address was not found in time"
+            code = "fetch-timeout"
+        message = f"Cannot reach {shown_url(str(url))}: {why}."
         hint = "Check the address and the network, or try later."
         raise FetchError(message, code=code, retryable=True, hint=hint) from error
     finally:
@@ -91,8 +106,10 @@ def _parsed(text: str) -> Address:
 
 
 def _why_not(address: Address, url: httpx.URL, previous: Hop | None, *, pinned: bool) -> str | None:
+    """Returns why a request may not go to an address."""
     if url.scheme == "http" and not pinned and not address.is_loopback:
         return f"{url.host} is {address}, which is not this machine"
     if previous is not None and how_far_inside(address) > previous.inside:
-        return f"{why_not_outside(address)}, and a redirect of {shown_url(str(previous.url))} may not lead there"
+        shown = shown_url(str(previous.url))
+        return f"{why_not_outside(address)}, and a redirect of {shown} may not lead there"
     return why_never(address)

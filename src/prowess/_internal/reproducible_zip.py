@@ -29,13 +29,15 @@ class ZipMember(NamedTuple):
 
 def write_zip(target: str, members: Iterable[ZipMember]) -> tuple[str, int]:
     """Writes a file that appears whole or not at all. Returns its sha256 and its size."""
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    with tempfile.TemporaryFile(dir=os.path.dirname(target)) as file:
+    folder = os.path.dirname(target)
+    os.makedirs(folder, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as bundle:
             for member in sorted(members, key=lambda member: member.name):
+                mode = 0o755 if member.executable else 0o644
                 info = zipfile.ZipInfo(member.name, _EPOCH)
                 info.create_system = _UNIX
-                info.external_attr = (stat.S_IFREG | (0o755 if member.executable else 0o644)) << 16
+                info.external_attr = (stat.S_IFREG | mode) << 16
                 bundle.writestr(info, member.read())
         size = file.tell()
         file.seek(0)

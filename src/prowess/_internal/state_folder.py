@@ -14,6 +14,10 @@ RUN_DATA = ("/runs/", "/artifacts/", "/eval-runs/", "/prowess.db*")
 _HEADER = "# Written by prowess: what a machine makes, not what a project is."
 _MOST_BYTES = 64 * 1024
 GITIGNORE = "\n".join((_HEADER, *RUN_DATA, ""))
+_WHERE_TO_STORE = (
+    "Use a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, memory:, or none. "
+    "A folder of such a name is written ./NAME."
+)
 
 
 def state_folder(project: str, state_dir: str) -> str:
@@ -28,20 +32,24 @@ def artifacts_folder(text: str, base: str, home: str) -> str:
     path = text.removeprefix("file:")
     if path.startswith("//"):
         path = unquote(path.removeprefix("//localhost").removeprefix("//"))
-        path = path if path.startswith("/") else ""  # a folder on another machine
-    scheme, meant = find_scheme(path), find_meant("artifacts", text)
-    if scheme or meant or not path:
-        begins = f" is {text!r}" if meant else f" begins with {scheme!r}" if scheme else " is no path"
-        raise ConfigError(
-            f"The setting artifacts{begins}. Artifacts cannot be stored there.",
-            code="artifacts-unknown",
-            hint=meant
-            or "Use a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, memory:, or none. "
-            "A folder of such a name is written ./NAME.",
-        )
+        if not path.startswith("/"):
+            path = ""  # a folder on another machine
+    scheme = find_scheme(path)
+    meant = find_meant("artifacts", text)
+    if meant:
+        raise _no_folder(f"is {text!r}", meant)
+    if scheme:
+        raise _no_folder(f"begins with {scheme!r}", _WHERE_TO_STORE)
+    if not path:
+        raise _no_folder("is no path", _WHERE_TO_STORE)
     if path == "~" or path.startswith(("~/", f"~{os.sep}")):
         path = home + path[1:]
     return os.path.normpath(os.path.join(base, path))
+
+
+def _no_folder(why: str, hint: str) -> ConfigError:
+    message = f"The setting artifacts {why}. Artifacts cannot be stored there."
+    return ConfigError(message, code="artifacts-unknown", hint=hint)
 
 
 _NOTHING = ("", "none", "null", "nil", "no", "off", "false", "nothing", "disabled")

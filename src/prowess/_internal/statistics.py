@@ -55,7 +55,9 @@ class PairedScore:
 
     def is_within(self, margin: float) -> bool:
         """True when the whole interval of the difference is."""
-        return self.low is not None and self.high is not None and -margin <= self.low <= self.high <= margin
+        if self.low is None or self.high is None:
+            return False
+        return -margin <= self.low <= self.high <= margin
 
 
 class Interval(NamedTuple):
@@ -81,23 +83,29 @@ def wilson(passed: int, total: int) -> Rate:
     if not total:
         return Rate(passed, total)
     rate = passed / total
-    spread = _Z * math.sqrt(rate * (1 - rate) / total + _Z * _Z / (4 * total * total))
-    middle, scale = rate + _Z * _Z / (2 * total), 1 + _Z * _Z / total
-    low, high = (middle - spread) / scale, (middle + spread) / scale
-    return Rate(passed, total, rate, low if passed else 0.0, high if passed < total else 1.0)
+    variance = rate * (1 - rate) / total + _Z * _Z / (4 * total * total)
+    spread = _Z * math.sqrt(variance)
+    middle = rate + _Z * _Z / (2 * total)
+    scale = 1 + _Z * _Z / total
+    low = (middle - spread) / scale if passed else 0.0
+    high = (middle + spread) / scale if passed < total else 1.0
+    return Rate(passed, total, rate, low, high)
 
 
 def score_pairs(pairs: Pairs, *, are_rates: bool) -> PairedScore:
     """Compares pairs. Rates, which are 0 to 1, have an interval of their own."""
     differences = [here - there for here, there in pairs]
     interval = rate_difference(differences) if are_rates else mean_difference(differences)
+    low = high = None
+    if interval:
+        low, high = interval
     return PairedScore(
         cases=len(pairs),
         here=fmean(here for here, _ in pairs),
         there=fmean(there for _, there in pairs),
         difference=fmean(differences),
-        low=interval.low if interval else None,
-        high=interval.high if interval else None,
+        low=low,
+        high=high,
         p=sign_flip(differences).two_sided,
     )
 
@@ -117,7 +125,8 @@ def sign_flip(differences: Sequence[float]) -> PairedTest:
     steps = [step // unit for step in steps]
     total = sum(steps)
     if len(steps) > _EXACT_PAIRS:
-        spread = NormalDist(0, math.sqrt(sum(step * step for step in steps)))
+        squares = sum(step * step for step in steps)
+        spread = NormalDist(0, math.sqrt(squares))
         return PairedTest(spread.cdf(total + 0.5), spread.cdf(0.5 - total))
     return PairedTest(_tail(steps, -total), _tail(steps, total))
 
@@ -126,9 +135,14 @@ def sign_flips(measures: Sequence[Pairs]) -> list[PairedTest]:
     """Tests several measures of the same cases, corrected by Holm in each direction. Measures with the same values are
     one test, not several."""
     family = list(dict.fromkeys(map(tuple, measures)))
-    tests = [sign_flip([here - there for here, there in pairs]) for pairs in family]
-    lower, higher = holm([test.lower for test in tests]), holm([test.higher for test in tests])
-    found = dict(zip(family, map(PairedTest, lower, higher), strict=True))
+    tests: list[PairedTest] = []
+    for pairs in family:
+        differences = [here - there for here, there in pairs]
+        tests.append(sign_flip(differences))
+    lower = holm([test.lower for test in tests])
+    higher = holm([test.higher for test in tests])
+    corrected = map(PairedTest, lower, higher)
+    found = dict(zip(family, corrected, strict=True))
     return [found[tuple(pairs)] for pairs in measures]
 
 
@@ -139,13 +153,16 @@ def _tail(steps: Sequence[int], least: int) -> float:
     counts both signs of a step at once.
     """
     width = len(steps) // 8 + 1  # bytes of a field
-    counts, reach = 1, 0
+    counts = 1
+    reach = 0
     for step in map(abs, steps):
         counts += counts << (16 * step * width)
         reach += step
     data = counts.to_bytes((2 * reach + 1) * width, "little")
-    fields = range((least + reach) * width, len(data), width)
-    return sum(int.from_bytes(data[at : at + width], "little") for at in fields) / 2 ** len(steps)
+    choices = 0
+    for at in range((least + reach) * width, len(data), width):
+        choices += int.from_bytes(data[at : at + width], "little")
+    return choices / 2 ** len(steps)
 
 
 def rate_difference(differences: Sequence[float]) -> Interval:
@@ -153,8 +170,10 @@ def rate_difference(differences: Sequence[float]) -> Interval:
     of each outcome is added, so that a few equal pairs do not look certain."""
     count = len(differences) + 2
     mean = sum(differences) / count
-    square = (sum(value * value for value in differences) + 1) / count
-    spread = _Z * math.sqrt(max(0.0, square - mean * mean) / count)
+    squares = sum(value * value for value in differences)
+    square = (squares + 1) / count
+    variance = max(0.0, square - mean * mean)
+    spread = _Z * math.sqrt(variance / count)
     return Interval(max(-1.0, mean - spread), min(1.0, mean + spread))
 
 
@@ -172,20 +191,27 @@ def score_pass_k(cases: Sequence[tuple[int, int]]) -> tuple[PassScore, ...]:
     """Returns pass@k and pass^k, estimated without bias, of (runs, passed) of each case, for every k that has cases."""
     scores: list[PassScore] = []
     for k in _KS:
-        enough = [(runs, passed) for runs, passed in cases if runs >= k]
-        if enough:
-            one = fmean(1 - math.comb(runs - passed, k) / math.comb(runs, k) for runs, passed in enough)
-            every = fmean(math.comb(passed, k) / math.comb(runs, k) for runs, passed in enough)
-            scores.append(PassScore(k, one, every, len(enough)))
+        ones: list[float] = []
+        alls: list[float] = []
+        for runs, passed in cases:
+            if runs >= k:
+                choices = math.comb(runs, k)
+                ones.append(1 - math.comb(runs - passed, k) / choices)
+                alls.append(math.comb(passed, k) / choices)
+        if ones:
+            scores.append(PassScore(k, fmean(ones), fmean(alls), len(ones)))
     return tuple(scores)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Corrects the p-values of several tests, so that the chance of any false alarm stays below the level."""
-    corrected = [1.0] * len(p_values)
+    count = len(p_values)
+    corrected = [1.0] * count
     highest = 0.0
-    for place, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        highest = max(highest, min(1.0, (len(p_values) - place) * p_values[index]))
+    smallest_first = sorted(range(count), key=p_values.__getitem__)
+    for place, index in enumerate(smallest_first):
+        p = (count - place) * p_values[index]
+        highest = max(highest, min(1.0, p))
         corrected[index] = highest
     return corrected
 
@@ -193,7 +219,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def mean_known(values: Iterable[float | None]) -> float | None:
     """Returns the mean of the values that are not None."""
     known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    if not known:
+        return None
+    return fmean(known)
 
 
 def percentile(values: Sequence[float], percent: int) -> float | None:
@@ -206,6 +234,7 @@ def _t(freedom: int) -> float:
     """Quantile of Student's t for 95 %: exact for 1 and 2 degrees of freedom, else within 1 % (Cornish and Fisher)."""
     if freedom <= 2:
         return (12.7062, 4.3027)[freedom - 1]
-    first, second = (_Z**3 + _Z) / 4, (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96
+    first = (_Z**3 + _Z) / 4
+    second = (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96
     third = (3 * _Z**7 + 19 * _Z**5 + 17 * _Z**3 - 15 * _Z) / 384
     return _Z + first / freedom + second / freedom**2 + third / freedom**3

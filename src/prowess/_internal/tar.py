@@ -70,21 +70,20 @@ def _kind_of(info: tarfile.TarInfo, said: dict[str, str]) -> MemberKind:
 
 
 def _extended(info: tarfile.TarInfo, data: bytes) -> dict[str, str]:
+    """Returns the values of an extended header for the next member."""
     if info.type == tarfile.GNUTYPE_LONGLINK:
         return {}
     if info.type == tarfile.GNUTYPE_LONGNAME:
-        return {"path": data.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")}
+        name, _, _ = data.partition(b"\0")
+        return {"path": name.decode("utf-8", "surrogateescape")}
     records = {key: value for key, value in _pax_records(data) if key in _USED}
-    if info.type == tarfile.XGLTYPE:
-        # git writes a comment here. No honest archive renames or resizes all members.
-        if records.keys() & {"path", "size", "linkpath"}:
-            raise PackUnsafe(
-                "A header in this archive renames or resizes all of its members.",
-                code="pack-unsafe-special",
-                hint="Pack it again with plain tar.",
-            )
-        return {}
-    return records
+    if info.type != tarfile.XGLTYPE:
+        return records
+    # git writes a comment here. No honest archive renames or resizes all members.
+    if not records.keys().isdisjoint(("path", "size", "linkpath")):
+        message = "A header in this archive renames or resizes all of its members."
+        raise PackUnsafe(message, code="pack-unsafe-special", hint="Pack it again with plain tar.")
+    return {}
 
 
 def _pax_records(data: bytes) -> Iterator[tuple[str, str]]:
@@ -96,7 +95,9 @@ def _pax_records(data: bytes) -> Iterator[tuple[str, str]]:
         key, equals, value = data[space + 1 : end - 1].partition(b"=")
         if not space < end <= len(data) or data[end - 1] != ord("\n") or not equals:
             raise tarfile.ReadError("a record of an extended header is broken")
-        name = "GNU.sparse" if key.startswith(b"GNU.sparse") else key.decode("utf-8", "surrogateescape")
+        name = key.decode("utf-8", "surrogateescape")
+        if name.startswith("GNU.sparse"):
+            name = "GNU.sparse"
         yield name, value.decode("utf-8", "surrogateescape")
         at = end
 

@@ -22,6 +22,7 @@ _PLANE_14 = "\U000e0080-\U000e0fff"  # more variation selectors, and characters 
 _CONTROL = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f"
 _JOINERS = "\u200c\u200d"
 _SELECTORS = "\ufe00-\ufe0f"
+_SYMBOLS = frozenset("0123456789#*")  # of ASCII that a selector can turn into a symbol
 
 _RUN = re.compile(f"[{_CONTROL}{_BIDI}{_ZERO_WIDTH}{_TAGS}{_PLANE_14}{_JOINERS}{_SELECTORS}]+")
 _TAG_RUN = re.compile(f"[{_TAGS}]+")
@@ -30,42 +31,57 @@ _FENCE = re.compile(r"^[ \t]*(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)$", re.MULTIL
 
 def strip_invisible(text: str) -> str:
     """Removes invisible, direction-changing and control characters. Tabs and line ends stay."""
-    return text if _is_plain(text) else _RUN.sub(lambda run: "".join(text[at] for at in _kept(run)), text)
+    if _is_plain(text):
+        return text
+    return _RUN.sub(_visible_of, text)
+
+
+def _visible_of(run: re.Match[str]) -> str:
+    text = run.string
+    return "".join(text[at] for at in _kept(run))
 
 
 def find_invisible(text: str) -> list[tuple[int, str]]:
     """Returns (offset, 'U+202E RIGHT-TO-LEFT OVERRIDE') for each character that `strip_invisible` would remove."""
+    found: list[tuple[int, str]] = []
     if _is_plain(text):
-        return []
-    return [
-        (at, _describe(text[at]))
-        for run in _RUN.finditer(text)
-        for kept in [_kept(run)]
-        for at in range(*run.span())
-        if at not in kept
-    ]
+        return found
+    for run in _RUN.finditer(text):
+        kept = _kept(run)
+        for at in range(*run.span()):
+            if at not in kept:
+                found.append((at, _describe(text[at])))
+    return found
 
 
 def find_tag_text(text: str) -> list[tuple[int, str]]:
     """Returns (offset, ASCII text) for each run of Unicode tag characters, which can spell hidden text."""
+    found: list[tuple[int, str]] = []
     if _is_plain(text):
-        return []
-    return [
-        (found.start(), "".join(chr(ord(c) - 0xE0000) for c in found[0]).strip("\x00\x01\x7f"))
-        for found in _TAG_RUN.finditer(text)
-    ]
+        return found
+    for run in _TAG_RUN.finditer(text):
+        hidden = "".join(chr(ord(tag) - 0xE0000) for tag in run[0])
+        found.append((run.start(), hidden.strip("\x00\x01\x7f")))
+    return found
 
 
 def _kept(run: re.Match[str]) -> list[int]:
     """Returns the offsets of the one or two characters in a run of invisible ones that have a visible effect."""
-    text, (start, end) = run.string, run.span()
-    before, after = text[start - 1 : start], text[end : end + 1]
-    if before.isspace() or (before.isascii() and before not in tuple("0123456789#*")):  # or at the start of the text
+    text = run.string
+    start, end = run.span()
+    before = text[start - 1 : start]
+    after = text[end : end + 1]
+    if before.isspace() or (before.isascii() and before not in _SYMBOLS):  # or at the start of the text
         return []
-    kept = [start] if "\ufe00" <= text[start] <= "\ufe0f" else []
-    joiner = next((at for at in range(start, end) if text[at] in _JOINERS), None)
-    if joiner is not None and not before.isascii() and not after.isascii() and not after.isspace():
-        kept.append(joiner)
+    kept: list[int] = []
+    if "\ufe00" <= text[start] <= "\ufe0f":
+        kept.append(start)
+    if before.isascii() or after.isascii() or after.isspace():
+        return kept
+    for at in range(start, end):
+        if text[at] in _JOINERS:
+            kept.append(at)
+            break
     return kept
 
 
@@ -75,6 +91,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _describe(character: str) -> str:
+    """Returns the number and the name of a character."""
     return f"U+{ord(character):04X} {unicodedata.name(character, 'CONTROL')}"
 
 
@@ -89,6 +106,7 @@ class LineNumbers:
         self._ends = [found.start() for found in re.finditer("\n", text)]
 
     def at(self, offset: int) -> int:
+        """Returns the number of the line that has the offset."""
         return 1 + bisect_left(self._ends, offset)
 
 
@@ -105,7 +123,12 @@ class Spans:
     def start_around(self, offset: int) -> int | None:
         """Returns the start of the span that contains the offset."""
         at = bisect_right(self._starts, offset) - 1
-        return self._starts[at] if at >= 0 and offset < self._spans[at][1] else None
+        if at < 0:
+            return None
+        start, end = self._spans[at]
+        if offset >= end:
+            return None
+        return start
 
 
 def fenced_code(text: str) -> Spans:
@@ -129,14 +152,20 @@ def fenced_code(text: str) -> Spans:
 
 def one_line(text: str, longest: int = 100) -> str:
     """Puts a text on one line, and cuts it to `longest` characters. Nothing is escaped."""
-    line = " ".join(text[: longest * 4].split())
-    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+    words = text[: longest * 4].split()
+    line = " ".join(words)
+    if len(line) <= longest:
+        return line
+    return f"{line[: longest - 1]}…"
 
 
 def render_seconds(number: float) -> str:
     if number < 0.9995:
         return f"{number * 1000:.0f} ms"
-    return f"{number:.1f} s" if number < 60 else f"{int(number // 60)} min {int(number % 60)} s"
+    if number < 60:
+        return f"{number:.1f} s"
+    minutes, seconds = divmod(number, 60)
+    return f"{int(minutes)} min {int(seconds)} s"
 
 
 def describe_letters(name: str) -> str | None:
@@ -144,12 +173,22 @@ def describe_letters(name: str) -> str | None:
     U+0430 CYRILLIC SMALL LETTER A`. None if all are ASCII."""
     if name.isascii():
         return None
-    scripts = dict.fromkeys(unicodedata.name(c, "other").split()[0].capitalize() for c in name if c.isalpha())
-    what = f"mixes {' and '.join(scripts)} letters" if len(scripts) > 1 else "has letters beyond a-z"
-    return f"{what}: {name_some([_describe(c) for c in dict.fromkeys(name) if not c.isascii()], quote='')}"
+    scripts: dict[str, None] = {}
+    for letter in name:
+        if letter.isalpha():
+            script, *_ = unicodedata.name(letter, "other").split()
+            scripts[script.capitalize()] = None
+    what = "has letters beyond a-z"
+    if len(scripts) > 1:
+        what = f"mixes {' and '.join(scripts)} letters"
+    others = [_describe(letter) for letter in dict.fromkeys(name) if not letter.isascii()]
+    return f"{what}: {name_some(others, quote='')}"
 
 
 def name_some(names: Sequence[str], most: int = 3, *, quote: str = "'") -> str:
     """Renders the first names and the number of the others: `'a', 'b', 'c' and 9 more`. Nothing is escaped."""
     some = ", ".join(f"{quote}{name}{quote}" for name in names[:most])
-    return some if len(names) <= most else f"{some} and {len(names) - most} more"
+    others = len(names) - most
+    if others <= 0:
+        return some
+    return f"{some} and {others} more"

@@ -87,7 +87,10 @@ def estimate_bytes(size_bytes: int) -> int:
 
 def _count_exactly(text: str) -> int:
     encode = _vocabulary().encode_ordinary
-    return sum(len(encode(piece)) for piece in _pieces(text))
+    total = 0
+    for piece in _pieces(text):
+        total += len(encode(piece))
+    return total
 
 
 @cache
@@ -110,11 +113,13 @@ _PIECE_CHARS = 50_000
 
 
 def _pieces(text: str) -> Iterator[str]:
+    """Splits a long text where a cut changes no count."""
     start = 0
     while len(text) - start > _PIECE_CHARS:
         limit = start + _PIECE_CHARS
         # Only a word of 2,000 letters has no seam here. A cut inside it can change the count by one.
-        end = max((seam.start() for seam in _SEAM.finditer(text, limit - 2_000, limit)), default=limit)
+        seams = [seam.start() for seam in _SEAM.finditer(text, limit - 2_000, limit)]
+        end = max(seams, default=limit)
         yield text[start:end]
         start = end
     yield text[start:]

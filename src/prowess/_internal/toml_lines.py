@@ -26,46 +26,60 @@ def edit_table(text: str, table: str, changes: Mapping[str, str | Mapping[str, s
     ValueError if the text has a form that cannot be edited line by line."""
     before = parse_toml(text)
     rows = {**before.get(table, {}), **changes}
-    after = {**before, table: {key: value for key, value in rows.items() if value is not None}}
+    wanted = {key: value for key, value in rows.items() if value is not None}
     lines = text.removesuffix("\n").split("\n") if text else []
     if table not in before:
         lines.append(f"[{table}]")
-    numbers = {key: number for number, line in enumerate(lines) for key in _find_row(line)}
+    numbers: dict[str, int] = {}
+    for number, line in enumerate(lines):
+        for key in _find_row(line):
+            numbers[key] = number
     removed: set[int | None] = set()
     for key, value in changes.items():
         number = numbers.get(key)
         if value is None:
             removed.add(number)
-        elif number is None:
-            lines.append(f"{_render_key(key)} = {_render_value(value)}")
+            continue
+        row = f"{_render_key(key)} = {_render_value(value)}"
+        if number is None:
+            lines.append(row)
         else:
-            lines[number] = f"{_render_key(key)} = {_render_value(value)}{_comment(lines[number])}"
+            lines[number] = row + _comment(lines[number])
     edited = "".join(f"{line}\n" for number, line in enumerate(lines) if number not in removed)
-    if parse_toml(edited) != after:
+    if parse_toml(edited) != {**before, table: wanted}:
         raise ValueError("the table is not written with one line for each key")
     return edited
 
 
 def _find_row(line: str) -> dict[str, Any]:
     """Returns the value of a line that is whole by itself, by its key."""
+    if "=" not in line:
+        return {}
     try:
-        return parse_toml(line.rstrip("\r")) if "=" in line else {}
+        return parse_toml(line.rstrip("\r"))
     except (ValueError, RecursionError):
         return {}
 
 
 def _comment(line: str) -> str:
-    row, end = _find_row(line), len(line)
+    """Returns the comment at the end of a line, with blanks before it."""
+    row = _find_row(line)
+    end = len(line)
     for _ in range(20):  # a # can also be part of a value
         at = line.rfind("#", 0, end)
         if at < 0 or _find_row(line[:at]) != row:
             break
         end = at
-    return f"  {line[end:]}" if end < len(line) else ""
+    comment = line[end:]
+    if not comment:
+        return ""
+    return f"  {comment}"
 
 
 def _render_key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else _render_value(key)
+    if _BARE_KEY.fullmatch(key):
+        return key
+    return _render_value(key)
 
 
 def _render_value(value: str | Mapping[str, str]) -> str:
@@ -73,5 +87,5 @@ def _render_value(value: str | Mapping[str, str]) -> str:
 
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
-    pairs = ", ".join(f"{_render_key(key)} = {_render_value(item)}" for key, item in value.items())
-    return f"{{ {pairs} }}"
+    pairs = [f"{_render_key(key)} = {_render_value(item)}" for key, item in value.items()]
+    return f"{{ {', '.join(pairs)} }}"

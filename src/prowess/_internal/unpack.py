@@ -33,25 +33,29 @@ def unpack(
             raise
     data = read_regular(download, MAX_SKILL_BYTES, follow=True)
     if len(data) > MAX_SKILL_BYTES or next(text_lines(data), None) != "---":
-        raise PackError(
-            f"{shown}: {'This' if data else 'This file is empty: it'} is neither an archive nor a SKILL.md.",
-            code="archive-unknown",
-            hint="Use a .zip, .tar or .tar.gz file, or a SKILL.md that begins with '---'.",
-        )
+        subject = "This" if data else "This file is empty: it"
+        message = f"{shown}: {subject} is neither an archive nor a SKILL.md."
+        hint = "Use a .zip, .tar or .tar.gz file, or a SKILL.md that begins with '---'."
+        raise PackError(message, code="archive-unknown", hint=hint)
     write_whole(os.path.join(into, "SKILL.md"), data)
     return {"SKILL.md": content_sha256(data)}
 
 
 def text_lines(data: bytes) -> Iterator[str]:
-    return (line.rstrip() for line in data.decode("utf-8-sig", "replace").splitlines())
+    """Yields the lines of a text, without blanks at their ends."""
+    text = data.decode("utf-8-sig", "replace")
+    return (line.rstrip() for line in text.splitlines())
 
 
 def name_from_url(url: str) -> str:
     """Returns the name that a URL or a path gives to a skill without a name: `…/pdf-forms.zip`,
     `…/pdf-forms/SKILL.md`."""
     with contextlib.suppress(ValueError):
-        parts = [urllib.parse.unquote(part) for part in urllib.parse.urlsplit(url).path.split("/") if part]
-        name = _ENDING.sub("", parts[-1]) if parts else ""
+        path = urllib.parse.urlsplit(url).path
+        parts = [urllib.parse.unquote(part) for part in path.split("/") if part]
+        if not parts:
+            return "skill"
+        name = _ENDING.sub("", parts[-1])
         if name.lower() == "skill" and len(parts) > 1:
             name = parts[-2]
         if _PLAIN_NAME.fullmatch(name):

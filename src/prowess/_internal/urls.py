@@ -36,7 +36,10 @@ class HostTarget(NamedTuple):
     address: Address | None = None
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        host = self.host
+        if ":" in host:
+            host = f"[{host}]"
+        return f"{host}:{self.port}"
 
 
 class NotAHost(ValueError):
@@ -145,24 +148,29 @@ def ascii_authority(text: str) -> str:
 def split_pin(url: str) -> tuple[str, str | None]:
     """Returns the URL without its fragment, and the sha256 that `#sha256=…` pins."""
     plain, _, fragment = url.partition("#")
+    if not fragment:
+        return plain, None
     pin = _PIN.fullmatch(fragment)
-    if fragment and not pin:  # a pin was intended: never continue without it
-        raise FetchError(
-            f"The part after # in {shown_url(url)} is not a pin.",
-            code="fetch-bad-pin",
-            hint="Use #sha256= and 64 hexadecimal digits, or leave it out.",
-        )
-    return plain, pin[1].lower() if pin else None
+    if not pin:  # a pin was intended: never continue without it
+        message = f"The part after # in {shown_url(url)} is not a pin."
+        hint = "Use #sha256= and 64 hexadecimal digits, or leave it out."
+        raise FetchError(message, code="fetch-bad-pin", hint=hint)
+    return plain, pin[1].lower()
 
 
 def shown_url(url: str) -> str:
     """Returns the URL without user, password, query and fragment, safe to show."""
     match = _URL.match(url)
     if not match:
-        return "(unreadable URL)" if "@" in url else re.split(r"[?#]", url, maxsplit=1)[0]
-    host = match["authority"].rpartition("@")[2]
+        if "@" in url:
+            return "(unreadable URL)"
+        return re.split(r"[?#]", url, maxsplit=1)[0]
+    scheme = match["scheme"]
+    _, _, host = match["authority"].rpartition("@")
     # An unescaped / or ? in a password looks like the end of the host, and the rest of the password like a port.
-    return f"{match['scheme']}://" + (f"{host}{match['path']}" if _HOST.fullmatch(host) else "…")
+    if not _HOST.fullmatch(host):
+        return f"{scheme}://…"
+    return f"{scheme}://{host}{match['path']}"
 
 
 def is_loopback(host: str) -> bool:
@@ -173,6 +181,7 @@ def is_loopback(host: str) -> bool:
 
 
 def insecure(shown: str, why: str) -> FetchError:
+    """Makes the error about content that anybody could change on its way."""
     hint = "Use https, or pin the content by adding #sha256=… to the URL."
     return FetchError(f"{shown} {why}.", code="fetch-insecure", hint=hint)
 

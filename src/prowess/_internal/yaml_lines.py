@@ -78,7 +78,9 @@ class _Builder:
             top.append(value)
         elif waiting is not None:
             name, line = waiting
-            place, top[name], self._keys[-1] = (*place, name), value, None
+            place = (*place, name)
+            top[name] = value
+            self._keys[-1] = None
         elif key is None:
             raise UnreadableText("a key must be a text", line)
         elif key in top:
@@ -110,16 +112,20 @@ def parse_json(text: str) -> LinedValue:
     except RecursionError:
         raise UnreadableText("it is nested too deep") from None
     except ValueError as error:
-        raise UnreadableText(getattr(error, "msg", None) or str(error), getattr(error, "lineno", None)) from error
-    built, line = _Builder(), 1
+        why = getattr(error, "msg", None) or str(error)
+        raise UnreadableText(why, getattr(error, "lineno", None)) from error
+    built = _Builder()
+    line = 1
     for found in _PIECE.finditer(text):
         piece = found[0]
         if piece == "\n":
             line += 1
         elif piece in "]}":
             built.close()
-        elif piece in "[{":
-            built.add([] if piece == "[" else {}, line, key=None)
+        elif piece == "[":
+            built.add([], line, key=None)
+        elif piece == "{":
+            built.add({}, line, key=None)
         else:
             value = json.loads(piece)
             built.add(value, line, key=value if isinstance(value, str) else None)
@@ -164,9 +170,12 @@ def _build(text: str, loader: Any) -> tuple[list[Any], dict[Place, int]]:
         if event.anchor or getattr(event, "tag", None):
             raise UnreadableText("anchors, aliases and tags are not read", line)
         if isinstance(event, yaml.ScalarEvent):
-            built.add(event.value if event.style else _scalar(event.value), line, key=event.value)
+            value = event.value if event.style else _scalar(event.value)
+            built.add(value, line, key=event.value)
+        elif isinstance(event, yaml.MappingStartEvent):
+            built.add({}, line, key=None)
         else:
-            built.add({} if isinstance(event, yaml.MappingStartEvent) else [], line, key=None)
+            built.add([], line, key=None)
     return built.documents, built.lines
 
 
@@ -176,9 +185,14 @@ _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 
 
 def _scalar(text: str) -> Any:
+    """Returns the value of a text without quotes."""
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text):
         return int(text)
-    number = float(text) if _FLOAT.fullmatch(text) else math.inf
-    return number if math.isfinite(number) else text
+    if not _FLOAT.fullmatch(text):
+        return text
+    number = float(text)
+    if not math.isfinite(number):
+        return text
+    return number

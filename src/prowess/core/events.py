@@ -365,19 +365,24 @@ _RENAMED_CODES = {
 
 
 def _with_new_names(kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the fields of an event with the names of today."""
     if kind == "run_started":
         renamed = {new: data[old] for old, new in _RENAMED_FIELDS.items() if old in data}
         return {**renamed, **data} if renamed else data
     if kind == "error":
         return _with_new_code(data)
-    if kind == "call_acted" and isinstance(data.get("outcome"), dict):
-        return {**data, "outcome": _with_new_code(data["outcome"])}
+    if kind == "call_acted":
+        outcome = data.get("outcome")
+        if isinstance(outcome, dict):
+            return {**data, "outcome": _with_new_code(outcome)}
     return data
 
 
 def _with_new_code(said: Mapping[str, Any]) -> Mapping[str, Any]:
     new = _RENAMED_CODES.get(str(said.get("code")))
-    return said if new is None else {**said, "code": new}
+    if new is None:
+        return said
+    return {**said, "code": new}
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:

@@ -30,21 +30,19 @@ class FindingRule(NamedTuple):
 
 
 def make_finding(note: Note, path: str, *, severity: Severity | None = None) -> Finding:
+    """Makes the finding of a note. `severity` replaces that of its rule."""
     rule = RULES[note.code]
-    return Finding(
-        code=note.code,
-        severity=severity or rule.severity,
-        path=path,
-        line=note.line,
-        message=_fill(rule.message, note.details),
-        hint=_fill(rule.hint, note.details),
-    )
+    message = _fill(rule.message, note.details)
+    hint = _fill(rule.hint, note.details)
+    return Finding(note.code, severity or rule.severity, path, message, note.line, hint)
 
 
 def _fill(template: str, details: dict[str, Any]) -> str:
     def text(slot: re.Match[str]) -> str:
         value = details.get(slot[1], slot[0])
-        return visible(", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value))
+        if isinstance(value, (list, tuple)):
+            value = ", ".join(map(str, value))
+        return visible(str(value))
 
     return re.sub(r"\{(\w+)\}", text, template)
 

@@ -86,8 +86,12 @@ class ModelInfo:
 
 def describe_model(model: Model) -> ModelInfo:
     """Returns the facts that a model has about itself."""
-    found = {each.name: getattr(model, each.name) for each in fields(ModelInfo) if hasattr(model, each.name)}
-    return ModelInfo(**{**found, "notes": tuple(found.get("notes", ()))})
+    found: dict[str, Any] = {}
+    for each in fields(ModelInfo):
+        if hasattr(model, each.name):
+            found[each.name] = getattr(model, each.name)
+    found["notes"] = tuple(found.get("notes", ()))
+    return ModelInfo(**found)
 
 
 @runtime_checkable

@@ -34,11 +34,9 @@ class SessionKey:
             text = getattr(self, name)
             fits = isinstance(text, str) and len(text) <= 200 and _ONE_LINE.fullmatch(text)
             if not fits or text.startswith(("/", "\\")) or text != text.strip():
-                raise StoreError(
-                    f"SessionKey.{name} cannot be {text!r}."[:300],
-                    code="session-key-invalid",
-                    hint="Use 1 to 200 characters on one line, without a slash at the start or spaces at either end.",
-                )
+                problem = f"SessionKey.{name} cannot be {text!r}."
+                hint = "Use 1 to 200 characters on one line, without a slash at the start or spaces at either end."
+                raise StoreError(problem[:300], code="session-key-invalid", hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,13 +117,13 @@ def parse_artifact_ref(text: str) -> ArtifactRef:
 
 def render_artifact_ref(name: str, version: int | None = None) -> str:
     artifact_scope(name)
-    if version is None and _VERSIONED.fullmatch(name):
-        raise StoreError(
-            f"'artifact://{name}' would be read as a version of another artifact."[:300],
-            code="artifact-ref-invalid",
-            hint=f"Name the version as well, such as artifact://{name}@0."[:300],
-        )
-    return f"{_SCHEME}{name}" if version is None else f"{_SCHEME}{name}@{version}"
+    if version is not None:
+        return f"{_SCHEME}{name}@{version}"
+    if _VERSIONED.fullmatch(name):
+        problem = f"'artifact://{name}' would be read as a version of another artifact."
+        hint = f"Name the version as well, such as artifact://{name}@0."
+        raise StoreError(problem[:300], code="artifact-ref-invalid", hint=hint[:300])
+    return f"{_SCHEME}{name}"
 
 
 def artifact_scope(name: str) -> tuple[bool, tuple[str, ...]]:
@@ -136,14 +134,13 @@ def artifact_scope(name: str) -> tuple[bool, tuple[str, ...]]:
     of_user = name.startswith(USER_SCOPE)
     path = name.removeprefix(USER_SCOPE)
     parts = tuple(path.split("/"))
-    if (
-        not _ONE_LINE.fullmatch(path)
-        or "\\" in path
-        or any(part in ("", ".", "..") or len(part.encode()) > 255 for part in parts)
-        or len(parts) > 32
-        or len(path.encode()) > 1024
-    ):
+    if not _ONE_LINE.fullmatch(path) or "\\" in path:
         raise _bad_name(name)
+    if len(parts) > 32 or len(path.encode()) > 1024:
+        raise _bad_name(name)
+    for part in parts:
+        if part in ("", ".", "..") or len(part.encode()) > 255:
+            raise _bad_name(name)
     try:
         check_safe_name(path)
     except PathEscape as error:
@@ -152,8 +149,6 @@ def artifact_scope(name: str) -> tuple[bool, tuple[str, ...]]:
 
 
 def _bad_name(name: str) -> StoreError:
-    return StoreError(
-        f"{name!r} cannot be the name of an artifact."[:300],
-        code="artifact-name-invalid",
-        hint="Use a relative name such as report.pdf, charts/sales.png or user:profile.json.",
-    )
+    problem = f"{name!r} cannot be the name of an artifact."
+    hint = "Use a relative name such as report.pdf, charts/sales.png or user:profile.json."
+    return StoreError(problem[:300], code="artifact-name-invalid", hint=hint)

@@ -203,8 +203,14 @@ USAGE_COUNTS = ("input", "cached", "output", "reasoning", "cache_written", "requ
 
 
 def add_usage(one: Usage, other: Usage, *, sign: int = 1) -> Usage:
-    cost = None if one.cost is None and other.cost is None else (one.cost or 0.0) + sign * (other.cost or 0.0)
-    return Usage(**{name: getattr(one, name) + sign * getattr(other, name) for name in USAGE_COUNTS}, cost=cost)
+    """Adds the other usage; with `sign=-1`, subtracts it. The cost is None when neither has one."""
+    counts: dict[str, int] = {}
+    for name in USAGE_COUNTS:
+        counts[name] = getattr(one, name) + sign * getattr(other, name)
+    cost = None
+    if one.cost is not None or other.cost is not None:
+        cost = (one.cost or 0.0) + sign * (other.cost or 0.0)
+    return Usage(**counts, cost=cost)
 
 
 _MILLION = 1_000_000
@@ -218,8 +224,9 @@ def find_cost(usage: Usage, prices: Mapping[str, float]) -> float | None:
     """
     if "input" not in prices or "output" not in prices:
         return None
+    price = prices["input"]
     fresh = max(0, usage.input - usage.cached - usage.cache_written)
-    total = fresh * prices["input"] + usage.output * prices["output"]
-    total += usage.cached * prices.get("cached", prices["input"])
-    total += usage.cache_written * prices.get("cache_written", prices["input"])
+    total = fresh * price + usage.output * prices["output"]
+    total += usage.cached * prices.get("cached", price)
+    total += usage.cache_written * prices.get("cache_written", price)
     return total / _MILLION

@@ -71,7 +71,8 @@ def _check_modes(modes: Mapping[str, Mode]) -> None:
     for pattern, mode in modes.items():
         if mode not in MODES:
             message = f"'{mode}' is not a mode, for '{pattern}'."
-            raise ConfigError(message, code="mode-unknown", hint=f"Use one of {', '.join(MODES)}.")
+            known = ", ".join(MODES)
+            raise ConfigError(message, code="mode-unknown", hint=f"Use one of {known}.")
 
 
 class _Reading:
@@ -115,9 +116,10 @@ class _Reading:
 
     def add_skill(self, skill: Skill, number: int) -> None:
         """Adds a skill made in code. Each gets its own root, so two of them with the same name stay apart."""
-        entry = skill.entry._replace(root=f"memory:{number}")
+        root = f"memory:{number}"
+        entry = skill.entry._replace(root=root)
         self.entries.append(entry)
-        self.memory[entry.root] = skill._replace(entry=entry)
+        self.memory[root] = skill._replace(entry=entry)
 
 
 class Library:
@@ -175,8 +177,10 @@ def _if_accepted(entry: Entry, accepted: Mapping[str, str]) -> Entry:
 
 
 def changed_since_accepted(entry: Entry) -> Entry:
+    """Returns the entry of a skill that is not trusted any more, with a note about it."""
     note = Note("accepted-changed", None, {"name": entry.name})
-    return entry._replace(trusted=False, notes=(*entry.notes, note))
+    notes = (*entry.notes, note)
+    return entry._replace(trusted=False, notes=notes)
 
 
 def _roots_of(places: Iterable[Place]) -> list[Root]:
@@ -195,8 +199,10 @@ def _roots_of(places: Iterable[Place]) -> list[Root]:
 
 
 def _named(place: str | os.PathLike[str]) -> Root:
+    """Makes a root from a path or URL that a caller named in code."""
+    text = os.fspath(place)
     home = os.path.expanduser("~")
-    return named_root(os.fspath(place), origin="given", base=os.getcwd(), home=home)
+    return named_root(text, origin="given", base=os.getcwd(), home=home)
 
 
 def _skills_of(places: Iterable[Place], accepts: Accepts) -> Iterable[Skill]:
@@ -257,13 +263,15 @@ def _each_once(entries: list[Entry]) -> list[Entry]:
     best: dict[str, Entry] = {}
     for entry in sorted(entries, key=_preference):
         best.setdefault(entry.real_path, entry)
-    kept = set(map(id, best.values()))
+    kept = {id(entry) for entry in best.values()}
     return [entry for entry in entries if id(entry) in kept]
 
 
 def _preference(entry: Entry) -> tuple[bool, int, bool]:
+    """Sort key of entries for one folder, the best first."""
     priority = PRIORITY.index(entry.source)
-    return not entry.trusted, priority, bool(entry.linked)
+    is_linked = bool(entry.linked)
+    return not entry.trusted, priority, is_linked
 
 
 def _unmatched_modes(modes: Mapping[str, Mode], entries: list[Entry]) -> list[Finding]:

@@ -49,21 +49,27 @@ def read_entry(
 
 
 def _read_head(location: str, name: str, found: os.stat_result) -> tuple[SkillHead, int, tuple[Note, ...]]:
+    """Returns the head, the size of the file, and notes about the file. A file that cannot be read has no head."""
     target = location
     if stat.S_ISLNK(found.st_mode):
         target = os.path.realpath(location)
-        if not is_inside(os.path.realpath(os.path.dirname(location)), target):
-            return _NOTHING, 0, (Note("file-outside", None, {"what": os.path.basename(location)}),)
+        folder, file = os.path.split(location)
+        if not is_inside(os.path.realpath(folder), target):
+            return _NOTHING, 0, (Note("file-outside", None, {"what": file}),)
     try:
         data = read_head_bytes(target)
-        size = os.stat(target).st_size if target != location else found.st_size
+        if target != location:
+            found = os.stat(target)
     except NotRegular as error:
-        return _NOTHING, 0, (Note("not-regular", None, {"kind": str(error).partition(",")[0].replace("a", "A", 1)}),)
+        kind = str(error).partition(",")[0].replace("a", "A", 1)
+        return _NOTHING, 0, (Note("not-regular", None, {"kind": kind}),)
     except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        return _NOTHING, 0, (Note("unreadable", None, {"reason": reason}),)
-    too_large = (Note("body-too-large", None, {"limit_bytes": MAX_BODY_BYTES}),) if size > MAX_BODY_BYTES else ()
-    return parse_head(data, name), size, too_large
+        reason = error.strerror or type(error).__name__
+        return _NOTHING, 0, (Note("unreadable", None, {"reason": reason.lower()}),)
+    notes: tuple[Note, ...] = ()
+    if found.st_size > MAX_BODY_BYTES:
+        notes = (Note("body-too-large", None, {"limit_bytes": MAX_BODY_BYTES}),)
+    return parse_head(data, name), found.st_size, notes
 
 
 _NOTHING = SkillHead(None, None)
@@ -103,7 +109,10 @@ def read_opening(entry: Entry, chars: int) -> str:
     except OSError:
         return ""
     fence = find_fence(data)
-    return "" if isinstance(fence, Note) else data[fence.body :].decode("utf-8", "ignore")[:chars]
+    if isinstance(fence, Note):
+        return ""
+    body = data[fence.body :].decode("utf-8", "ignore")
+    return body[:chars]
 
 
 _OPENING_BYTES = 16 * 1024
@@ -123,23 +132,12 @@ def make_entry(
 ) -> Entry:
     """Makes an entry named after its folder. A different declared name is kept, and look-ups accept it."""
     name = folder_name(root, rel)
-    declared = head.name if head.name and head.name != name else None
-    entry = Entry(
-        source,
-        root,
-        rel,
-        file,
-        name,
-        declared,
-        head.description or "",
-        head.version,
-        head.keywords,
-        head.controls,
-        size_bytes,
-        notes + head.notes if notes else head.notes,
-        trusted,
-        linked,
-    )
+    declared = head.name or None
+    if declared == name:
+        declared = None
+    notes += head.notes
+    described = (head.description or "", head.version, head.keywords, head.controls)
+    entry = Entry(source, root, rel, file, name, declared, *described, size_bytes, notes, trusted, linked)
     return Entry(*entry[:-1], cost_in_catalog(entry))  # three times as fast as _replace
 
 

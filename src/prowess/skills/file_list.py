@@ -21,7 +21,8 @@ def hash_files(folder: str) -> tuple[list[SkillFile], list[str]]:
     """Returns the files of a skill's folder, and a text for each thing that is no file of it: a link to the outside, a
     FIFO, a file that cannot be read. Memory is bounded by a chunk of a file."""
     files, notes, *_ = _list_files(folder)
-    return files, [make_finding(note, folder).message for note in notes]
+    findings = [make_finding(note, folder) for note in notes]
+    return files, [finding.message for finding in findings]
 
 
 def find_files(folder: str) -> list[SkillFile] | None:
@@ -30,19 +31,23 @@ def find_files(folder: str) -> list[SkillFile] | None:
     if not os.path.isdir(folder) or os.path.islink(folder):
         return None
     files, notes, unsafe, _ = _list_files(folder)
-    if not notes:
-        return files
-    return [*files, *(SkillFile(path, 0, False, "") for path in unsafe)]
+    if notes:
+        files += [SkillFile(path, 0, False, "") for path in unsafe]
+    return files
 
 
 def _list_files(folder: str) -> SkillTree:
     tree = list_files(folder)
+    if not tree.notes:
+        return tree
     # A link that stays in the folder seems to leave it if there is a link on the way to the folder.
-    return list_files(os.path.realpath(folder)) if tree.notes else tree
+    return list_files(os.path.realpath(folder))
 
 
 def digest_of(files: Iterable[SkillFile]) -> str:
-    return tree_digest(FileDigest(file.path, file.executable, file.sha256) for file in files)
+    """Returns the digest of a skill with these files."""
+    digests = [FileDigest(file.path, file.executable, file.sha256) for file in files]
+    return tree_digest(digests)
 
 
 ChangeKind = Literal["added", "changed", "removed", "mode"]
@@ -79,10 +84,11 @@ def _kind_of(before: SkillFile | None, now: SkillFile | None) -> ChangeKind | No
 
 def to_records(files: Iterable[SkillFile]) -> dict[str, dict[str, Any]]:
     """Returns the JSON of a list of files, as a manifest and a lock have it."""
-    return {
-        file.path: {"sha256": file.sha256, "size": file.size_bytes, "mode": "755" if file.executable else "644"}
-        for file in files
-    }
+    records: dict[str, dict[str, Any]] = {}
+    for file in files:
+        mode = "755" if file.executable else "644"
+        records[file.path] = {"sha256": file.sha256, "size": file.size_bytes, "mode": mode}
+    return records
 
 
 def from_records(records: Any) -> tuple[SkillFile, ...]:
@@ -91,10 +97,12 @@ def from_records(records: Any) -> tuple[SkillFile, ...]:
     try:
         for path in sorted(records):
             record = records[path]
-            sha256, size, mode = record["sha256"], record["size"], record["mode"]
+            sha256 = record["sha256"]
+            size = record["size"]
+            is_executable = _MODES[record["mode"]]
             if not is_plain(path) or not _SHA256.fullmatch(sha256) or type(size) is not int:
                 raise ValueError(f"the file {path!r} has no usable path, sha256 or size")
-            files.append(SkillFile(path, size, _MODES[mode], sha256))
+            files.append(SkillFile(path, size, is_executable, sha256))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"the list of files has another form: {error!r}") from error
     return tuple(files)

@@ -355,6 +355,7 @@ def _closes(text: str, at: int) -> bool:
 
 
 def _split_comment(value: str) -> tuple[str, str]:
+    """Splits a value from the comment after it. A quoted value has none."""
     if value[0] in "\"'":
         return value, ""
     found = _COMMENT.search(value)

@@ -47,72 +47,98 @@ def load(
     skill = catalog.memory_skill(entry) or load_entry(entry)
     lines = skill.body.count("\n") + 1
     if max_body_lines is not None and lines > max_body_lines:
-        raise _refused(entry, Note("body-over-limit", skill.body_line, {"lines": lines, "limit": max_body_lines}))
+        note = Note("body-over-limit", skill.body_line, {"lines": lines, "limit": max_body_lines})
+        raise _refused(entry, note)
     return skill
 
 
 def load_entry(entry: Entry) -> Skill:
     """Loads a skill from disk without a permission check."""
     directory = os.path.realpath(entry.real_path)
-    try:
-        path = os.path.join(directory, entry.file)
-        data = read_regular(inside(directory, entry.file) if os.path.islink(path) else path, MAX_BODY_BYTES)
-    except FileNotFoundError:
-        raise SkillNotFound(
-            f"The skill '{entry.name}' was removed from {entry.path}.",
-            code="skill-removed",
-            hint="Go on without it, or restore its folder.",
-        ) from None
-    except PathEscape:
-        raise _refused(entry, Note("file-outside", None, {"what": entry.file})) from None
-    except NotRegular as error:
-        raise _refused(
-            entry, Note("not-regular", None, {"kind": str(error).partition(",")[0].replace("a", "A", 1)})
-        ) from None
-    except OSError as error:
-        raise _refused(entry, Note("unreadable", None, {"reason": (error.strerror or "error").lower()})) from None
-    if len(data) > MAX_BODY_BYTES:
-        raise _refused(entry, Note("body-too-large", None, {"limit_bytes": MAX_BODY_BYTES}))
+    data = _read_skill_md(entry, directory)
     front = parse_front(data)
     if isinstance(front, Note):  # it was valid when it was found
         raise _refused(entry, front)
     body, line, notes = parse_body(data)
     files, more, *_ = list_files(directory, known={entry.file: data})
-    refusing = [note for note in more if note.code in TOO_LARGE]
-    if refusing:
-        raise _refused(entry, refusing[0])
+    for note in more:
+        if note.code in TOO_LARGE:
+            raise _refused(entry, note)
+    digests = [FileDigest(file.path, file.executable, file.sha256) for file in files]
     return Skill(
         entry=entry,
         fields=front.fields,
         body=body,
         body_line=line,
-        digest=tree_digest(FileDigest(file.path, file.executable, file.sha256) for file in files),
+        digest=tree_digest(digests),
         files=tuple(files),
         notes=(*notes, *more),
         directory=directory,
     )
 
 
+def _read_skill_md(entry: Entry, directory: str) -> bytes:
+    """Reads the whole file. Raises SkillNotFound or SkillInvalid."""
+    path = os.path.join(directory, entry.file)
+    try:
+        if os.path.islink(path):
+            path = inside(directory, entry.file)
+        data = read_regular(path, MAX_BODY_BYTES)
+    except FileNotFoundError:
+        problem = f"The skill '{entry.name}' was removed from {entry.path}."
+        hint = "Go on without it, or restore its folder."
+        raise SkillNotFound(problem, code="skill-removed", hint=hint) from None
+    except PathEscape:
+        raise _refused(entry, Note("file-outside", None, {"what": entry.file})) from None
+    except NotRegular as error:
+        kind = str(error).partition(",")[0].replace("a", "A", 1)
+        raise _refused(entry, Note("not-regular", None, {"kind": kind})) from None
+    except OSError as error:
+        raise _refused(entry, Note("unreadable", None, {"reason": _reason(error)})) from None
+    if len(data) > MAX_BODY_BYTES:
+        raise _refused(entry, Note("body-too-large", None, {"limit_bytes": MAX_BODY_BYTES}))
+    return data
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or "error").lower()
+
+
 def load_published(trees: str, id: str, digest: str, entry: Entry | None) -> Skill | None:
     """Loads a skill from the tree published under its digest. Returns None when that content is gone. Without a
     matching entry the source is gone, and the published content is not trusted."""
-    path = os.path.join(trees, digest.removeprefix("sha256:"))
+    name = digest.removeprefix("sha256:")
+    path = os.path.join(trees, name)
     if not os.path.isdir(path):
         return None
     if entry is None or entry.id != id:
-        said, _, qualified = id.partition(":")
-        sources: dict[str, Source] = {source: source for source in PRIORITY}
-        found = scan(Root(source=sources[said], path=path, trusted=False)).entries if said in sources else []
-        if len(found) != 1:
+        entry = _find_published(path, id)
+        if entry is None:
             return None
-        entry = found[0]._replace(name=qualified.rpartition("/")[2], declared=None, rel=qualified)
-        if entry.id != id:
-            return None
+    published = entry._replace(root=trees, rel=os.path.basename(path), linked=None)
     try:
-        skill = load_entry(entry._replace(root=trees, rel=os.path.basename(path), linked=None))
+        skill = load_entry(published)
     except SkillError:
         return None
-    return skill._replace(entry=entry) if skill.digest == digest else None
+    if skill.digest != digest:
+        return None
+    return skill._replace(entry=entry)
+
+
+def _find_published(path: str, id: str) -> Entry | None:
+    """Returns the entry that the skill of this id had, read from its published tree."""
+    said, _, qualified = id.partition(":")
+    sources: dict[str, Source] = {source: source for source in PRIORITY}
+    if said not in sources:
+        return None
+    found = scan(Root(source=sources[said], path=path, trusted=False)).entries
+    if len(found) != 1:
+        return None
+    _, _, name = qualified.rpartition("/")
+    entry = found[0]._replace(name=name, declared=None, rel=qualified)
+    if entry.id != id:
+        return None
+    return entry
 
 
 class SkillTree(NamedTuple):
@@ -140,9 +166,7 @@ def list_files(directory: str, *, known: Mapping[str, bytes] = {}, hashes: Mappi
             with os.scandir(os.path.join(directory, folder)) as listing:
                 children = sorted(listing, key=_name_of)
         except OSError as error:
-            notes.append(
-                Note("unreadable", None, {"reason": f"{folder or '.'}: {(error.strerror or 'error').lower()}"})
-            )
+            notes.append(Note("unreadable", None, {"reason": f"{folder or '.'}: {_reason(error)}"}))
             continue
         for child in children:
             rel = f"{folder}/{child.name}" if folder else child.name
@@ -200,19 +224,22 @@ def _file_of(
         finally:
             os.close(fd)
     except NotRegular as error:
-        notes.append(Note("special-file", None, {"target": rel, "kind": str(error).partition(",")[0]}))
+        kind, _, _ = str(error).partition(",")
+        notes.append(Note("special-file", None, {"target": rel, "kind": kind}))
     except OSError as error:
-        notes.append(Note("unreadable", None, {"reason": f"{rel}: {(error.strerror or 'error').lower()}"}))
+        notes.append(Note("unreadable", None, {"reason": f"{rel}: {_reason(error)}"}))
     return None
 
 
 def _hashed(rel: str, fd: int, data: bytes | None, room_bytes: int) -> SkillFile:
     """Returns a file with its sha256. A file larger than the remaining room is not hashed, to save time."""
     found = os.fstat(fd)
+    size = found.st_size
+    is_executable = bool(found.st_mode & 0o111)
     sha256 = ""
-    if found.st_size <= room_bytes:
-        sha256 = file_sha256(fd, found.st_size) if data is None else content_sha256(data)
-    return SkillFile(rel, found.st_size, bool(found.st_mode & 0o111), sha256)
+    if size <= room_bytes:
+        sha256 = file_sha256(fd, size) if data is None else content_sha256(data)
+    return SkillFile(rel, size, is_executable, sha256)
 
 
 def read_resource(skill: Skill, path: str) -> bytes:
@@ -222,36 +249,33 @@ def read_resource(skill: Skill, path: str) -> bytes:
     at = bisect.bisect_left(skill.files, wanted, key=lambda file: file.path)
     listed = skill.files[at] if at < len(skill.files) else None
     if listed is None or listed.path != wanted:
-        names = [file.path for file in skill.files]
-        near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5) or names[:5]
-        raise ResourceNotFound(
-            f"The skill '{skill.name}' has no file '{path[:200]}'.",
-            hint=f"It has: {', '.join(near)}" + (" …" if len(names) > len(near) else ""),
-        )
+        raise _no_file(skill, wanted, path)
     if skill.contents is not None:
         return skill.contents[wanted]
     assert skill.directory is not None
+    named = f"'{wanted}' of the skill '{skill.name}'"
     try:
         data = read_regular(inside(skill.directory, wanted), MAX_RESOURCE_BYTES)
     except OSError as error:
-        raise ResourceNotFound(
-            f"'{wanted}' of the skill '{skill.name}' cannot be read: {(error.strerror or 'error').lower()}.",
-            code="resource-unreadable",
-            hint="Load the skill again.",
-        ) from None
+        problem = f"{named} cannot be read: {_reason(error)}."
+        raise ResourceNotFound(problem, code="resource-unreadable", hint="Load the skill again.") from None
     if len(data) > MAX_RESOURCE_BYTES:
-        raise ResourceNotFound(
-            f"'{wanted}' of the skill '{skill.name}' has more than {MAX_RESOURCE_BYTES} bytes.",
-            code="resource-too-large",
-            hint="Read it in parts, or with a script.",
-        )
+        problem = f"{named} has more than {MAX_RESOURCE_BYTES} bytes."
+        raise ResourceNotFound(problem, code="resource-too-large", hint="Read it in parts, or with a script.")
     if content_sha256(data) != listed.sha256:
-        raise ResourceNotFound(
-            f"'{wanted}' of the skill '{skill.name}' changed since the skill was loaded.",
-            code="resource-changed",
-            hint="Load the skill again to work with the new content.",
-        )
+        problem = f"{named} changed since the skill was loaded."
+        hint = "Load the skill again to work with the new content."
+        raise ResourceNotFound(problem, code="resource-changed", hint=hint)
     return data
+
+
+def _no_file(skill: Skill, wanted: str, path: str) -> ResourceNotFound:
+    names = [file.path for file in skill.files]
+    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5) or names[:5]
+    hint = f"It has: {', '.join(near)}"
+    if len(names) > len(near):
+        hint += " …"
+    return ResourceNotFound(f"The skill '{skill.name}' has no file '{path[:200]}'.", hint=hint)
 
 
 def select_docs(skill: Skill, patterns: Iterable[str]) -> list[str]:
@@ -261,21 +285,15 @@ def select_docs(skill: Skill, patterns: Iterable[str]) -> list[str]:
         glob = Glob(pattern, sets=True, folders=False)
         found = [doc for doc in skill.docs if glob.fullmatch(doc)]
         if not found:
+            problem = f"The skill '{skill.name}' has no doc '{pattern[:200]}'."
             real = ", ".join(skill.docs) or "none"
-            raise ResourceNotFound(
-                f"The skill '{skill.name}' has no doc '{pattern[:200]}'.",
-                code="doc-not-found",
-                hint=f"Its docs: {real}",
-            )
+            raise ResourceNotFound(problem, code="doc-not-found", hint=f"Its docs: {real}")
         chosen += [doc for doc in found if doc not in chosen]
     return chosen
 
 
 def _refused(entry: Entry, note: Note) -> SkillInvalid:
     finding = make_finding(note, entry.location)
-    return SkillInvalid(
-        f"The skill '{entry.name}' cannot be loaded: {finding.message}",
-        findings=[finding],
-        code=finding.code,
-        hint=f"{finding.hint} File: {entry.location}",
-    )
+    problem = f"The skill '{entry.name}' cannot be loaded: {finding.message}"
+    hint = f"{finding.hint} File: {entry.location}"
+    return SkillInvalid(problem, findings=[finding], code=finding.code, hint=hint)

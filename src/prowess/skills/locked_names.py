@@ -16,7 +16,8 @@ def read_locked_names(path: str) -> dict[str, str]:
     """Returns the name in its source of each skill, by its name here. A file that cannot be used has none: `packs`
     reports it."""
     try:
-        rows: Any = json.loads(read_regular(path, _MAX_BYTES, follow=True))["skills"]
+        data = read_regular(path, _MAX_BYTES, follow=True)
+        rows: Any = json.loads(data)["skills"]
         return {str(name): str(row["skill"]) for name, row in rows.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
@@ -25,7 +26,12 @@ def read_locked_names(path: str) -> dict[str, str]:
 def without_renamed(entries: list[Entry]) -> list[Entry]:
     """Removes the note about a name that is not the folder's from skills that were installed under another name."""
     locks: dict[str, dict[str, str]] = {}
-    return [_without_mismatch(entry) if _is_renamed(entry, locks) else entry for entry in entries]
+    found: list[Entry] = []
+    for entry in entries:
+        if _is_renamed(entry, locks):
+            entry = _without_mismatch(entry)
+        found.append(entry)
+    return found
 
 
 def _is_renamed(entry: Entry, locks: dict[str, dict[str, str]]) -> bool:
@@ -33,11 +39,20 @@ def _is_renamed(entry: Entry, locks: dict[str, dict[str, str]]) -> bool:
         return False
     folder, name = os.path.split(entry.path)
     if folder not in locks:
-        above, last = os.path.split(folder)
-        is_agents = last == "skills" and os.path.basename(above) == ".agent"
-        locks[folder] = read_locked_names(os.path.join(above if is_agents else folder, "skills.lock"))
+        lock = _lock_of(folder)
+        locks[folder] = read_locked_names(lock)
     return locks[folder].get(name) == entry.declared
 
 
+def _lock_of(folder: str) -> str:
+    """Returns the path of the lock for a folder of skills: beside `.agent/skills`, else in the folder itself."""
+    above, last = os.path.split(folder)
+    if last == "skills" and os.path.basename(above) == ".agent":
+        folder = above
+    return os.path.join(folder, "skills.lock")
+
+
 def _without_mismatch(entry: Entry) -> Entry:
-    return entry._replace(notes=tuple(note for note in entry.notes if note.code != "name-mismatch"))
+    """Removes the note about a name that differs from the folder's."""
+    notes = [note for note in entry.notes if note.code != "name-mismatch"]
+    return entry._replace(notes=tuple(notes))

@@ -245,7 +245,8 @@ class _FieldReader:
         return tuple(tools)
 
     def _occurs_twice(self, field: str) -> bool:
-        return any(note.code == "duplicate-key" and note.details["key"] == field for note in self.front.notes)
+        doubled = [note.details["key"] for note in self.front.notes if note.code == "duplicate-key"]
+        return field in doubled
 
     def _read_run_mode(self) -> str:
         if self.fields.get("context") == "fork" and "run-mode" not in self.fields:
@@ -308,6 +309,7 @@ def _one_name(name: str, folder: str) -> str:
 
 
 def _is_valid_name(name: str) -> bool:
+    """True for a name that the specification allows, portable or not."""
     return all(note.code == "name-not-portable" for note in name_notes(name))
 
 

@@ -38,9 +38,13 @@ def look_below(folder: str, name: str, *, skipped: Iterable[str], max_entries: i
 
 
 def _name_each(found: list[str], name: str) -> tuple[Note, ...]:
+    """Makes notes about nested files of a skill. The last one counts those that are not named."""
     found.sort()
+    notes: list[Note] = []
+    for file in found[:MAX_NAMED]:
+        details = {"file": file, "skill": name, "more": ""}
+        notes.append(Note("skill-nested", None, details))
     unnamed = len(found) - MAX_NAMED
-    notes = [Note("skill-nested", None, {"file": file, "skill": name, "more": ""}) for file in found[:MAX_NAMED]]
     if unnamed > 0:
         notes[-1].details["more"] = f" Nor are {unnamed} more below that skill."
     return tuple(notes)
@@ -48,8 +52,12 @@ def _name_each(found: list[str], name: str) -> tuple[Note, ...]:
 
 def has_nested(notes: tuple[Note, ...]) -> bool:
     """True when the notes include one from `look_below`."""
-    return bool(notes) and notes[-1].code in _CODES
+    if not notes:
+        return False
+    return notes[-1].code in _CODES
 
 
 def without_nested(notes: tuple[Note, ...]) -> tuple[Note, ...]:
-    return tuple(note for note in notes if note.code not in _CODES)
+    """Returns the notes that are not from `look_below`."""
+    others = [note for note in notes if note.code not in _CODES]
+    return tuple(others)

@@ -101,16 +101,23 @@ def parse_body(data: bytes) -> tuple[str, int, tuple[Note, ...]]:
     start = fence.body if isinstance(fence, Fence) else 0
     raw = data[start:]
     first_line = 1 + _count_lines(data[:start])
+    notes: tuple[Note, ...] = ()
     try:
-        return unify_lines(raw.decode("utf-8")), first_line, ()
+        text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = first_line + _count_lines(raw[: error.start])
-        return unify_lines(raw.decode("utf-8", "replace")), first_line, (Note("body-not-utf8", line),)
+        notes = (Note("body-not-utf8", line),)
+        text = raw.decode("utf-8", "replace")
+    return unify_lines(text), first_line, notes
 
 
 def _count_lines(data: bytes) -> int:
+    """Counts line ends: of Unix, Windows or old Macs."""
     return len(_LINE_END.findall(data))
 
 
 def unify_lines(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+    """Returns the text with `\\n` at the end of each line."""
+    if "\r" not in text:
+        return text
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -52,8 +52,12 @@ class Properties(NamedTuple):
 
 def parse_front_matter(text: str | bytes) -> tuple[dict[str, Value], str]:
     """Returns the fields and the body of a SKILL.md. Raises SkillInvalid if the front matter is not plain YAML."""
-    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    return read_fields_plainly(data), parse_body(data)[0].strip()
+    data = text
+    if isinstance(data, str):
+        data = data.encode("utf-8", "surrogatepass")
+    fields = read_fields_plainly(data)
+    body, _, _ = parse_body(data)
+    return fields, body.strip()
 
 
 def find_skill_md(folder: Place) -> str | None:
@@ -77,19 +81,22 @@ def read_properties(place: Place) -> Properties:
 def to_prompt(places: Place | Iterable[Place]) -> str:
     """Renders the XML that shows these skills to a model. Raises SkillInvalid, which names the skill that cannot be
     shown."""
+    if isinstance(places, str | os.PathLike):
+        places = [places]
     lines = ["<available_skills>"]
-    for place in [places] if isinstance(places, str | os.PathLike) else places:
+    for place in places:
+        folder = folder_of(place)
         try:
             properties = read_properties(place)
         except SkillInvalid as error:
-            folder = folder_of(place)
             hint = None if folder in error.message else f"It is the skill in {folder}."
             raise SkillInvalid(error.message, code=error.code, hint=hint) from error
-        location = find_skill_md(os.path.realpath(folder_of(place)))
+        location = find_skill_md(os.path.realpath(folder))
         lines += ["<skill>", "<name>", html.escape(properties.name), "</name>"]
         lines += ["<description>", html.escape(properties.description), "</description>"]
         lines += ["<location>", str(location), "</location>", "</skill>"]
-    return "\n".join([*lines, "</available_skills>"])
+    lines.append("</available_skills>")
+    return "\n".join(lines)
 
 
 def folder_of(place: Place) -> str:
@@ -103,7 +110,8 @@ def folder_of(place: Place) -> str:
 
 def read_skill_md(path: str) -> bytes:
     """Reads a SKILL.md: a regular file inside its folder. Raises SkillInvalid."""
-    if not is_inside(os.path.realpath(os.path.dirname(path)), os.path.realpath(path)):
+    folder = os.path.realpath(os.path.dirname(path))
+    if not is_inside(folder, os.path.realpath(path)):
         raise SkillInvalid(f"{path} leads outside the skill's folder", code="file-outside")
     try:
         return read_regular(path, MAX_BODY_BYTES, follow=True)
@@ -177,12 +185,14 @@ def _text_of(field: str, value: Value) -> str:
 def read_fields_plainly(data: bytes) -> dict[str, Value]:
     """Reads front matter as plain YAML only: no flow style, anchors, tags, duplicate keys or repair."""
     fence = find_fence(data)
-    if data.startswith(b"\xef\xbb\xbf") or (isinstance(fence, Note) and fence.code == "no-front-matter"):
+    is_closed = not isinstance(fence, Note)
+    if data.startswith(b"\xef\xbb\xbf") or (not is_closed and fence.code == "no-front-matter"):
         raise SkillInvalid("SKILL.md must start with YAML frontmatter (---)", code="no-front-matter")
-    if isinstance(fence, Note):
+    if not is_closed:
         raise SkillInvalid("SKILL.md frontmatter not properly closed with ---", code="front-matter-unclosed")
+    head = data[3 : fence.end]  # from the opening fence: a tab after it is refused
     try:
-        text = unify_lines(data[3 : fence.end].decode("utf-8"))  # from the opening fence: a tab after it is refused
+        text = unify_lines(head.decode("utf-8"))
         fields, _, _ = read_mapping(text, plain=True)
     except UnicodeDecodeError as error:
         raise SkillInvalid(f"Invalid YAML in frontmatter: not UTF-8 ({error.reason})", code="head-not-utf8") from None
@@ -192,7 +202,8 @@ def read_fields_plainly(data: bytes) -> dict[str, Value]:
         raise SkillInvalid(f"Invalid YAML in frontmatter: {failure.reason}", code="yaml-invalid") from None
     if not fields:
         raise SkillInvalid("SKILL.md frontmatter must be a YAML mapping", code="yaml-not-mapping")
-    if isinstance(metadata := fields.get("metadata"), dict):
+    metadata = fields.get("metadata")
+    if isinstance(metadata, dict):
         fields["metadata"] = {str(key): str(value) for key, value in metadata.items()}
     return fields
 

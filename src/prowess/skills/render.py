@@ -119,7 +119,8 @@ def xml_entry(entry: Entry, name: ShownName, *, location: bool = False, descript
 
 def cost_in_catalog(entry: Entry, count: Callable[[str], int] = estimate) -> int:
     """Counts the tokens of the skill's catalog entry, under its own name."""
-    text = xml_entry(entry, (entry.name, None))
+    name = (entry.name, None)
+    text = xml_entry(entry, name)
     return count(text + "\n")
 
 

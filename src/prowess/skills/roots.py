@@ -22,15 +22,20 @@ BUILTIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 def default_roots(*, cwd: str, top: str, home: str, trusts: Callable[[str], bool] = lambda folder: False) -> list[Root]:
     """Returns the project's roots from `cwd` up to `top` (the git root or the project folder), the user's roots and the
     builtin one."""
-    found = [
-        Root("project", place, trusts(folder), expected=False, origin="default")
-        for folder in _upwards(cwd, top)
-        if os.path.realpath(folder) != os.path.realpath(home)
-        for place in _places(folder)
-    ]
-    found += [Root("user", place, True, expected=False, origin="default") for place in _places(home)]
-    found.append(Root("builtin", BUILTIN, True, expected=False, origin="default"))
+    found: list[Root] = []
+    real_home = os.path.realpath(home)
+    for folder in _upwards(cwd, top):
+        if os.path.realpath(folder) == real_home:
+            continue
+        found += [_default_root("project", place, trusts(folder)) for place in _places(folder)]
+    found += [_default_root("user", place) for place in _places(home)]
+    found.append(_default_root("builtin", BUILTIN))
     return found
+
+
+def _default_root(source: Source, place: str, trusted: bool = True) -> Root:
+    """Makes a root that nobody named, so that no finding reports it when it is missing."""
+    return Root(source, place, trusted, expected=False, origin="default")
 
 
 def named_root(
@@ -72,9 +77,8 @@ def is_missing(root: Root) -> bool:
 def check_present(root: Root) -> Root:
     """Returns the root, or raises ConfigError when it is missing. For callers in code; the command line only warns."""
     if is_missing(root):
-        raise ConfigError(
-            f"There is no folder '{root.path}'.", code="root-missing", hint="Create it, or correct the path."
-        )
+        problem = f"There is no folder '{root.path}'."
+        raise ConfigError(problem, code="root-missing", hint="Create it, or correct the path.")
     return root
 
 
@@ -124,7 +128,10 @@ def _upwards(cwd: str, top: str) -> list[str]:
 
 
 def _below(top: str, folder: str) -> bool:
-    return folder == top or folder.startswith(top.rstrip(os.sep) + os.sep)
+    if folder == top:
+        return True
+    start = top.rstrip(os.sep) + os.sep
+    return folder.startswith(start)
 
 
 def _places(folder: str) -> list[str]:
@@ -132,6 +139,7 @@ def _places(folder: str) -> list[str]:
 
 
 def _expand(place: str, home: str) -> str:
+    """Replaces `~` at the start by the home folder."""
     if place == "~" or place.startswith(("~/", "~" + os.sep)):
         return home + place[1:]
     return place

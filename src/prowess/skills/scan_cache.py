@@ -42,7 +42,9 @@ class Known(NamedTuple):
     def entry(self, row: Row, root: Root, base: str, rel: str, linked: str | None) -> Entry:
         _, size, _, tokens, description, number = row
         name, declared, version, keywords, controls, notes = self.kinds[number]
-        head = (name or rel.rpartition("/")[2], declared, description, version, keywords, controls, size, notes)
+        if not name:
+            _, _, name = rel.rpartition("/")
+        head = (name, declared, description, version, keywords, controls, size, notes)
         return Entry(root.source, base, rel, "SKILL.md", *head, root.trusted, linked, "", tokens)
 
 
@@ -163,6 +165,7 @@ class _Numbers:
         self._number: dict[Hashable, int] = {}
 
     def of(self, item: Any, key: Hashable) -> int:
+        """Returns the number of an item, the same for each item with this key."""
         if key not in self._number:
             self._number[key] = len(self._number)
             self._new.append(item)
@@ -229,6 +232,7 @@ def _write_line(document: dict[str, Any]) -> bytes:
 
 
 def _read_line(line: bytes) -> dict[str, Any]:
+    """Parses a line of `_write_line`. ValueError if a byte of it changed."""
     line = line.removesuffix(b"\n")
     checksum, _, payload = line.partition(b" ")
     if checksum != _checksum(payload):

@@ -11,7 +11,7 @@ import operator
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -61,13 +61,19 @@ def scan(root: Root, *, bounds: Bounds = Bounds(), cache_dir: str | None = None)
     problem = _root_problem(root, base)
     if problem is not None:
         return Scan([], problem, exists=False)
-    key = os.path.join(base, "**") if bounds.nested else base  # nested and plain scans have separate caches
-    known, trouble = load_known(cache_dir, key) if cache_dir else (NOTHING_KNOWN, [])
+    key = base
+    if bounds.nested:
+        key = os.path.join(base, "**")  # nested and plain scans have separate caches
+    known = NOTHING_KNOWN
+    trouble: list[Finding] = []
+    if cache_dir:
+        known, trouble = load_known(cache_dir, key)
     walk = _Walk(root, base, bounds, known)
     with _no_collector():
         walk.run()
     if cache_dir and (walk.fresh or walk.hits != len(known.rows)):
-        trouble += save_known(cache_dir, key, walk.entries, {**known.rows, **walk.fresh})
+        signatures = {**known.rows, **walk.fresh}
+        trouble += save_known(cache_dir, key, walk.entries, signatures)
     return Scan(walk.entries, walk.findings + trouble, read=walk.read)
 
 
@@ -87,15 +93,20 @@ def _no_collector() -> Iterator[None]:
 
 
 def _root_problem(root: Root, base: str) -> list[Finding] | None:
+    """Returns findings when a root cannot be searched. None when it can."""
     try:
         mode = os.stat(base).st_mode
     except (FileNotFoundError, NotADirectoryError):
-        return [make_finding(Note("root-missing"), root.path)] if root.expected else []
+        if not root.expected:
+            return []
+        note = Note("root-missing")
     except OSError as error:
-        return [make_finding(Note("unreadable", None, {"reason": reason(error)}), root.path)]
-    if not stat.S_ISDIR(mode):
-        return [make_finding(Note("root-not-folder", None, {"kind": kind_of(mode)}), root.path)]
-    return None
+        note = Note("unreadable", None, {"reason": reason(error)})
+    else:
+        if stat.S_ISDIR(mode):
+            return None
+        note = Note("root-not-folder", None, {"kind": kind_of(mode)})
+    return [make_finding(note, root.path)]
 
 
 _Folder = tuple[str, str, int, str | None]  # real path, path below the root, depth, real path if reached by a link
@@ -105,19 +116,24 @@ class _Walk:
     """Walk over one root, breadth first and sorted, so the same tree always gives the same result."""
 
     def __init__(self, root: Root, base: str, bounds: Bounds, known: Known) -> None:
-        self.root, self.base, self.bounds, self.known = root, base, bounds, known
-        self.source, self.trusted = root.source, root.trusted
+        self.root = root
+        self.base = base
+        self.bounds = bounds
+        self.known = known
         self.entries: list[Entry] = []
         self.findings: list[Finding] = []
         self.fresh: dict[str, Signature] = {}
-        self.hits = self.read = 0
+        self.hits = 0
+        self.read = 0
         self.budget = bounds.max_entries
         self.searched: set[str] = {base}
         self.too_deep: str | None = None
 
     def run(self) -> None:
         top: _Folder = (self.base, "", 0, None)
-        queue = [top] if not self._is_skill(top) or self.bounds.nested else []
+        queue: list[_Folder] = []
+        if not self._is_skill(top) or self.bounds.nested:
+            queue.append(top)
         for folder in queue:  # grows while it is walked
             queue += self._search(folder)
         if self.too_deep is not None:
@@ -135,23 +151,16 @@ class _Walk:
         except OSError as error:
             self._note("unreadable", path, reason=reason(error))
             return []
-        odd = next((child.name for child in children if child.name.lower() == "skill.md"), None)
-        if odd is not None:  # another spelling, such as Skill.md: SKILL.md and skill.md were handled before
-            if not self.bounds.nested or not any(child.name in ("SKILL.md", "skill.md") for child in children):
-                self._take_in(folder, odd, os.lstat(os.path.join(path, odd)))
-            if not self.bounds.nested:
-                return []
-        if len(children) > self.budget:
-            if self.budget >= 0:
-                first = children[self.budget].path
-                self._note("entry-limit", self.root.path, limit=self.bounds.max_entries, folder=first)
-            children = children[: max(self.budget, 0)]
-            self.budget = -1
-        self.budget -= len(children)
+        is_leaf = self._has_odd_skill(folder, children)
+        if is_leaf:
+            return []
+        children = self._within_budget(children)
         others: list[_Folder] = []
         prefix = f"{rel}/" if rel else ""
-        shortcut = self.known.rows and not linked and not self.bounds.nested
-        for child in self._without_known(children, prefix) if shortcut else children:
+        unknown: Iterable[os.DirEntry[str]] = children
+        if self.known.rows and not linked and not self.bounds.nested:
+            unknown = self._without_known(children, prefix)
+        for child in unknown:
             target = self._folder_behind(child)
             if target is None:
                 continue
@@ -163,11 +172,42 @@ class _Walk:
                 others.append(below)
         return others
 
+    def _has_odd_skill(self, folder: _Folder, children: list[os.DirEntry[str]]) -> bool:
+        """True when the folder is a skill by another spelling, such as Skill.md, and so a leaf; adds it.
+
+        SKILL.md and skill.md were handled before, so they are here only when nested skills are requested.
+        """
+        names = [child.name for child in children]
+        spellings = [name for name in names if name.lower() == "skill.md"]
+        if not spellings:
+            return False
+        is_handled = "SKILL.md" in spellings or "skill.md" in spellings
+        if not self.bounds.nested or not is_handled:
+            location = os.path.join(folder[0], spellings[0])
+            self._take_in(folder, spellings[0], os.lstat(location))
+        return not self.bounds.nested
+
+    def _within_budget(self, children: list[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
+        """Returns the entries that may still be looked at, and counts them. Reports the first that may not."""
+        if len(children) > self.budget:
+            if self.budget >= 0:
+                first = children[self.budget].path
+                self._note("entry-limit", self.root.path, limit=self.bounds.max_entries, folder=first)
+            children = children[: max(self.budget, 0)]
+            self.budget = -1
+        self.budget -= len(children)
+        return children
+
     def _without_known(self, children: list[os.DirEntry[str]], prefix: str) -> Iterator[os.DirEntry[str]]:
         """Adds the known and unchanged skills; yields the other folders. In a library that was read before, nearly all
         are known, so this is written for speed: one stat per skill and few calls."""
-        (rows, kinds), lstat, ending = self.known, os.lstat, f"{os.sep}SKILL.md"
-        source, base, trusted, take_in = self.source, self.base, self.trusted, self.entries.append
+        rows, kinds = self.known
+        lstat = os.lstat
+        ending = f"{os.sep}SKILL.md"
+        source = self.root.source
+        trusted = self.root.trusted
+        base = self.base
+        take_in = self.entries.append
         hits = 0
         for child in children:
             rel = prefix + child.name
@@ -189,7 +229,9 @@ class _Walk:
             # The same as Entry(…), at half the cost.
             head = (name or child.name, declared, said, version, words, controls, size, notes)
             entry = _new(Entry, (source, base, rel, "SKILL.md", *head, trusted, None, "", tokens))
-            take_in(self._look_again(entry, row) if notes and has_nested(notes) else entry)
+            if notes and has_nested(notes):
+                entry = self._look_again(entry, row)
+            take_in(entry)
         self.hits += hits
 
     def _folder_behind(self, child: os.DirEntry[str]) -> str | None:
@@ -221,7 +263,10 @@ class _Walk:
 
     def _is_searched_anyway(self, target: str) -> bool:
         """True for a folder below the root that is not inside a skipped folder."""
-        return is_inside(self.base, target) and SKIPPED.isdisjoint(os.path.relpath(target, self.base).split(os.sep))
+        if not is_inside(self.base, target):
+            return False
+        rel = os.path.relpath(target, self.base)
+        return SKIPPED.isdisjoint(rel.split(os.sep))
 
     # --- skills --------------------------------------------------------------------------------------------------
 
@@ -240,7 +285,8 @@ class _Walk:
         row = self.known.rows.get(rel)
         if row is not None and still_holds(row, found):
             self.hits += 1
-            self.entries.append(self._look_again(self.known.entry(row, self.root, self.base, rel, linked), row))
+            entry = self.known.entry(row, self.root, self.base, rel, linked)
+            self.entries.append(self._look_again(entry, row))
         else:
             self._take_in(folder, "SKILL.md", found)
         return True
@@ -259,12 +305,15 @@ class _Walk:
         path, rel, _, linked = folder
         self.read += 1
         started_ns = time.time_ns()
-        entry = read_entry(self.root, self.base, rel, os.path.join(path, file), found, linked=linked)
-        if nested := look_below_entry(entry, self.bounds):
+        location = os.path.join(path, file)
+        entry = read_entry(self.root, self.base, rel, location, found, linked=linked)
+        nested = look_below_entry(entry, self.bounds)
+        if nested:
             entry = entry._replace(notes=(*entry.notes, *nested))
         self.entries.append(entry)
         settled = changed_ns(found) < started_ns - _SETTLED_NS
-        if settled and stat.S_ISREG(found.st_mode) and file == "SKILL.md" and not _passing(entry.notes):
+        is_plain = stat.S_ISREG(found.st_mode) and file == "SKILL.md"
+        if settled and is_plain and not _passing(entry.notes):
             self.fresh[rel] = (changed_ns(found), found.st_size, found.st_ino)
 
     def _look_again(self, entry: Entry, row: Row) -> Entry:
@@ -293,9 +342,11 @@ def look_below_entry(entry: Entry, bounds: Bounds) -> tuple[Note, ...]:
 
 
 def reason(error: OSError) -> str:
+    """Returns the words of the system about an error."""
     return (error.strerror or type(error).__name__).lower()
 
 
 def _passing(notes: tuple[Note, ...]) -> bool:
     """True when a problem may disappear without a new signature, so the entry must not be remembered."""
-    return any(note.code in ("unreadable", "file-outside") for note in notes)
+    codes = {note.code for note in notes}
+    return not codes.isdisjoint(("unreadable", "file-outside"))

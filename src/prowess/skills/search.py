@@ -50,7 +50,8 @@ def search_catalog(
     # A catalog never changes, so its index is opened once and closed together with it.
     index = _opened.get(catalog)
     if index is None:
-        index = _opened[catalog] = _open_catalog(catalog, path, lambda entry: catalog.visibility(entry).model_visible)
+        index = _open_catalog(catalog, path, lambda entry: catalog.visibility(entry).model_visible)
+        _opened[catalog] = index
         weakref.finalize(catalog, index.close)
     return _found(catalog, index, query, limit)
 
@@ -87,8 +88,10 @@ def _stamp(catalog: Catalog, entry: Entry) -> str:
 
 
 def _found(catalog: Catalog, index: SearchIndex, query: str, limit: int) -> SearchResults:
+    """Searches the index of a catalog."""
     results: list[tuple[Entry, float]] = []
-    for hit in index.search(query, limit):
+    hits = index.search(query, limit)
+    for hit in hits:
         entry = catalog.get(hit.id)
         results.append((entry, hit.score))
     return SearchResults(results, index.note)
@@ -148,12 +151,17 @@ class SearchIndex:
         higher."""
         most = max(0, min(limit, len(self._ids)))
         terms = _query_terms(query)
-        for expression in _expressions(terms, _whole_name(query)):
+        name = _whole_name(query)
+        for expression in _expressions(terms, name):
             with self._one_at_a_time:
                 found = self._connection.execute(_SEARCH, (expression, most))
                 rows: list[tuple[int, float]] = found.fetchall()
-            if rows:
-                return [Hit(self._ids[row - 1], round(score, 4)) for row, score in rows]
+            hits: list[Hit] = []
+            for row, score in rows:
+                id = self._ids[row - 1]
+                hits.append(Hit(id, round(score, 4)))
+            if hits:
+                return hits
         return []
 
     def close(self) -> None:
@@ -201,19 +209,30 @@ def _split_terms(query: str) -> tuple[dict[str, None], dict[str, None]]:
     # NUL, lone surrogates and FTS5 syntax are no part of a word, so they are dropped here.
     telling = {word.lower(): None for word in _joined(text)}
     others: dict[str, None] = {}
-    for word in filter(None, chain.from_iterable(map(_CJK_RUN.split, _WORD.findall(text)))):
-        if _CJK_RUN.match(word):
-            pairs = list(map(str.__add__, word, word[1:])) or [word]
-            words = [pair for pair in pairs if not _GRAMMAR.search(pair)]
-            paired = set("".join(words))
-            # A character alone between grammar, such as the stem of a Japanese verb, is a word of its own.
-            words += [one for one in word if one not in paired and not _GRAMMAR.match(one)]
-            telling.update(dict.fromkeys(one for one in words if not _STOP_PAIRS.fullmatch(one)))
-            others.update(dict.fromkeys(pairs))
-        else:
-            word = word.lower()
-            (others if f" {word} " in _STOP_WORDS else telling)[word] = None
+    for word in _WORD.findall(text):
+        for piece in _CJK_RUN.split(word):
+            if _CJK_RUN.match(piece):
+                telling |= dict.fromkeys(_telling_characters(piece))
+                others |= dict.fromkeys(_pairs(piece))
+            elif piece:
+                lowered = piece.lower()
+                kind = others if f" {lowered} " in _STOP_WORDS else telling
+                kind[lowered] = None
     return telling, others
+
+
+def _pairs(run: str) -> list[str]:
+    """Returns the pairs of neighbours in a run of characters; a character alone."""
+    return list(map(str.__add__, run, run[1:])) or [run]
+
+
+def _telling_characters(run: str) -> list[str]:
+    """Returns the pairs of characters that are no grammar and no stop words."""
+    words = [pair for pair in _pairs(run) if not _GRAMMAR.search(pair)]
+    paired = set("".join(words))
+    # A character alone between grammar, such as the stem of a Japanese verb, is a word of its own.
+    words += [one for one in run if one not in paired and not _GRAMMAR.match(one)]
+    return [word for word in words if not _STOP_PAIRS.fullmatch(word)]
 
 
 # A name is also indexed as one word with this sign before it, so a search for the exact name finds it first.
@@ -221,6 +240,7 @@ _NAME = "\ue001"
 
 
 def _whole_name(text: str) -> str:
+    """Returns the word that stands for a whole name in the index."""
     spelling = _one_spelling(text[:100])
     words = _WORD.findall(spelling)
     return _NAME + "".join(words).lower()
@@ -253,8 +273,17 @@ def _index_text(text: str, *, is_name: bool = False) -> str:
     if is_name:
         extra += [_CASE_CHANGE.sub(" ", word) for word in text.split() if _CASE_CHANGE.search(word)]
     if not text.isascii():
-        text = _CJK_RUN.sub(lambda run: f" {' '.join([*run[0], *map(str.__add__, run[0], run[0][1:])])} ", text)
-    return " ".join([text, *extra]).encode("utf-8", "replace").decode()  # SQLite accepts no lone surrogates
+        text = _CJK_RUN.sub(_spaced, text)
+    indexed = " ".join([text, *extra])
+    return indexed.encode("utf-8", "replace").decode()  # SQLite accepts no lone surrogates
+
+
+def _spaced(found: re.Match[str]) -> str:
+    """Returns the characters of a run and their pairs, with spaces around each."""
+    run = found[0]
+    pairs = map(str.__add__, run, run[1:])
+    words = " ".join([*run, *pairs])
+    return f" {words} "
 
 
 def _one_spelling(text: str) -> str:
@@ -268,8 +297,12 @@ def _one_spelling(text: str) -> str:
 
 def _joined(text: str) -> list[str]:
     """Joins compound words: csv-report is also csvreport."""
-    words = (re.sub("[-_.]", "", _CJK_RUN.sub("", compound)) for compound in _COMPOUND.findall(text))
-    return list(filter(None, words))
+    joined: list[str] = []
+    for compound in _COMPOUND.findall(text):
+        word = re.sub("[-_.]", "", _CJK_RUN.sub("", compound))
+        if word:
+            joined.append(word)
+    return joined
 
 
 # BM25 weighs a word by its rarity. In a catalog of five that fails: a word in three of them would weigh nothing. So a
@@ -288,13 +321,19 @@ def _body_texts(bodies: Iterable[str]) -> Iterator[str]:
     """Yields the rarest words of each body, each once. Every body gets the same number of words, so the index stays
     small and long bodies have no advantage. Bodies have their own table, because BM25 compares the lengths of rows."""
     same: dict[str, str] = {}  # one object per word, to save memory
-    words = [list(map(same.setdefault, some, some)) for some in (_body_words(body[:BODY_CHARS]) for body in bodies)]
+    words: list[list[str]] = []
+    for body in bodies:
+        some = _body_words(body[:BODY_CHARS])
+        words.append(list(map(same.setdefault, some, some)))
     count = Counter(chain.from_iterable(words))
     most = max(_FEW, _COMMON * len(words))
     common = {word for word, bodies_with_it in count.items() if bodies_with_it > most}
     for some in words:
-        rarest = sorted((word for word in some if word not in common), key=count.__getitem__)[:_BODY_WORDS]
-        yield " ".join([*rarest, *[_FILLER] * (_BODY_WORDS - len(rarest))])
+        telling = [word for word in some if word not in common]
+        telling.sort(key=count.__getitem__)
+        rarest = telling[:_BODY_WORDS]
+        fillers = [_FILLER] * (_BODY_WORDS - len(rarest))
+        yield " ".join(rarest + fillers)
 
 
 # Most bodies have no letters beyond ASCII, only dashes, arrows and emoji. Splitting bytes is much faster.
@@ -304,20 +343,21 @@ _ASCII_WORDS = bytes(ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum(
 
 def _body_words(body: str) -> dict[str, None]:
     if not _OTHER_LETTER.search(body):
-        return dict.fromkeys(body.encode("ascii", "replace").translate(_ASCII_WORDS).decode().split())
+        plain = body.encode("ascii", "replace").translate(_ASCII_WORDS)
+        return dict.fromkeys(plain.decode().split())
     pieces = _CJK_RUN.split(_one_spelling(body).lower())
-    pairs = (map(str.__add__, run, run[1:]) if run[1:] else run for run in pieces[1::2])
-    return dict.fromkeys(chain(_WORD.findall(" ".join(pieces[::2])), *pairs))
+    words = dict.fromkeys(_WORD.findall(" ".join(pieces[::2])))
+    for run in pieces[1::2]:
+        words.update(dict.fromkeys(_pairs(run)))
+    return words
 
 
 def _build(documents: Sequence[SearchDocument], read_body: Callable[[str], str]) -> sqlite3.Connection:
-    names = (f"{_index_text(document.name, is_name=True)} {_whole_name(document.name)}" for document in documents)
-    keywords = (_index_text(" ".join(document.keywords), is_name=True) for document in documents)
-    descriptions = (_index_text(document.description) for document in documents)
-    rows = list(zip(names, keywords, descriptions, strict=True))
+    rows = [_index_row(document) for document in documents]
     bodies = list(_body_texts(read_body(document.id) for document in documents))
     # As long as the average document, because BM25 also compares lengths.
-    length = sum(text.count(" ") + 1 for row in rows for text in row if text) // max(1, len(rows))
+    words = sum(text.count(" ") + 1 for row in rows for text in row if text)
+    length = words // max(1, len(rows))
     rows += [("", "", f"{_FILLER} " * length)] * (_LIBRARY - len(rows))
     bodies += [f"{_FILLER} " * _BODY_WORDS] * (_LIBRARY - len(bodies))
     connection = _connect()
@@ -336,6 +376,14 @@ def _build(documents: Sequence[SearchDocument], read_body: Callable[[str], str])
             raise _unavailable("its SQLite is without full-text search (FTS5)") from error
         raise
     return connection
+
+
+def _index_row(document: SearchDocument) -> tuple[str, str, str]:
+    """Returns the texts of name, keywords and description."""
+    name = _index_text(document.name, is_name=True)
+    keywords = _index_text(" ".join(document.keywords), is_name=True)
+    description = _index_text(document.description)
+    return f"{name} {_whole_name(document.name)}", keywords, description
 
 
 def _connect() -> sqlite3.Connection:
@@ -366,9 +414,12 @@ def _read(path: str, fingerprint: bytes) -> tuple[sqlite3.Connection | None, str
         return None, None, True
     except OSError as error:
         return None, f"The search index {path} could not be read ({error})", True
-    if data[: len(_MAGIC)] != _MAGIC[: len(data)]:
+    start = len(_MAGIC)
+    if data[:start] != _MAGIC[: len(data)]:
         return None, f"{path} is no search index and was left alone: every search reads all skills", False
-    made_from, digest, image = data[len(_MAGIC) :][:32], data[len(_MAGIC) + 32 :][:32], data[len(_MAGIC) + 64 :]
+    made_from = data[start : start + 32]
+    digest = data[start + 32 : start + 64]
+    image = data[start + 64 :]
     if digest != _digest(made_from + image):
         return None, f"The search index {path} was damaged and has been built again", True
     if made_from != fingerprint:
@@ -387,20 +438,23 @@ def _write(path: str, fingerprint: bytes, connection: sqlite3.Connection) -> str
     """Saves the index for next time. Returns a note when that fails; the index works anyway."""
     try:
         image = connection.serialize()
-        write_whole(path, _MAGIC + fingerprint + _digest(fingerprint + image) + image, mode=0o600)
+        digest = _digest(fingerprint + image)
+        write_whole(path, _MAGIC + fingerprint + digest + image, mode=0o600)
     except (OSError, AttributeError) as error:  # AttributeError: this SQLite is too old to serialize
         return f"The search index could not be kept in {path} ({error}); it is built anew each time."
     return None
 
 
 def _fingerprint(documents: Sequence[SearchDocument]) -> bytes:
+    """Returns a digest of everything that the index is made from."""
     fields: list[str] = []
     for document in documents:
         keywords = " ".join(document.keywords)
         fields += [document.id, document.name, document.description, keywords, document.stamp]
     # The lengths make sure that different lists of documents never give the same text.
     lengths = list(map(len, fields))
-    text = f"{_FORMAT} {lengths} {''.join(fields)}"
+    whole = "".join(fields)
+    text = f"{_FORMAT} {lengths} {whole}"
     return _digest(text.encode("utf-8", "surrogatepass"))
 
 

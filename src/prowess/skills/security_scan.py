@@ -67,20 +67,28 @@ _WORDS = frozenset(word for pattern in PATTERNS for word in pattern.words)
 
 
 def scan_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
-    tools = skill.entry.controls.allowed_tools or ()
-    for wide in [tool for tool in tools if tool in ("*", "Bash", "Bash(*)", "Bash(*:*)")]:
-        yield skill.entry.file, Note("scan-wide-tools", None, {"text": wide})
+    """Yields notes about a skill and its files. `read` returns the content of a file."""
+    for tool in skill.entry.controls.allowed_tools or ():
+        if tool in ("*", "Bash", "Bash(*)", "Bash(*:*)"):
+            yield skill.entry.file, Note("scan-wide-tools", None, {"text": tool})
     for listed in skill.files:
+        path = listed.path
         if listed.size_bytes > MAX_SCANNED_BYTES:
-            yield listed.path, Note("scan-skipped", None, {"target": listed.path, "limit_bytes": MAX_SCANNED_BYTES})
+            yield path, Note("scan-skipped", None, {"target": path, "limit_bytes": MAX_SCANNED_BYTES})
             continue
-        data = read(listed.path)
-        extension = posixpath.splitext(listed.path)[1].lower()
-        if b"\0" in data[:4096] and extension not in (*_PROSE, *EXTENSIONS) and not data.startswith(b"#!"):
-            continue  # binary; files that a model reads or an interpreter runs are always scanned
+        data = read(path)
+        extension = posixpath.splitext(path)[1].lower()
+        is_prose = extension in _PROSE
+        if _is_binary(data) and not is_prose and extension not in EXTENSIONS:
+            continue  # files that a model reads or an interpreter runs are always scanned
         text = data.decode("utf-8", "replace")
-        for note in scan_text(text, is_prose=extension in _PROSE):
-            yield listed.path, note
+        for note in scan_text(text, is_prose=is_prose):
+            yield path, note
+
+
+def _is_binary(data: bytes) -> bool:
+    """True for data that is no text, and no script either."""
+    return b"\0" in data[:4096] and not data.startswith(b"#!")
 
 
 def possible_patterns(text: str) -> list[Pattern]:
@@ -95,29 +103,36 @@ def possible_patterns(text: str) -> list[Pattern]:
 
 def scan_text(text: str, *, is_prose: bool) -> Iterator[Note]:
     hidden_texts = list(find_tag_text(text))
-    line_of = LineNumbers(text if hidden_texts else "")
-    for offset, hidden in hidden_texts:
-        yield Note("scan-hidden-tags", line_of.at(offset), {"text": _short(hidden)})
+    if hidden_texts:
+        line_of = LineNumbers(text)
+        for offset, hidden in hidden_texts:
+            yield Note("scan-hidden-tags", line_of.at(offset), {"text": _short(hidden)})
     text = strip_invisible(text)  # as the model sees it
     patterns = possible_patterns(text)
     if not patterns:
         return
     line_of = LineNumbers(text)
-    blocks = fenced_code(text) if is_prose else Spans([(0, len(text))])
-    within_lines = Spans(found.span("code") for found in _INLINE.finditer(text) if is_prose)
+    blocks = Spans([(0, len(text))])
+    within_lines = Spans([])
+    if is_prose:
+        blocks = fenced_code(text)
+        within_lines = Spans(found.span("code") for found in _INLINE.finditer(text))
     for pattern in patterns:
         for found in pattern.expression.finditer(text):
-            in_code = found.start() in blocks or found.start() in within_lines
-            if pattern.where == "command" and is_prose and _is_warned_against(text, found.start(), blocks):
-                continue
-            if pattern.where == "command" and not in_code:
-                if pattern.code != "scan-sensitive-path":  # models follow sentences too; a path alone is no command
-                    yield Note("scan-command-in-prose", line_of.at(found.start()), {"text": _short(found[0])})
-                continue
+            start = found.start()
+            in_code = start in blocks or start in within_lines
             if pattern.where == "prose" and (not is_prose or in_code):
                 continue
+            line = line_of.at(start)
+            if pattern.where == "command":
+                if is_prose and _is_warned_against(text, start, blocks):
+                    continue
+                if not in_code:
+                    if pattern.code != "scan-sensitive-path":  # models follow sentences too; a path alone is no command
+                        yield Note("scan-command-in-prose", line, {"text": _short(found[0])})
+                    continue
             details = {"kind": pattern.kind} if pattern.kind else {"text": _short(found[0])}
-            yield Note(pattern.code, line_of.at(found.start()), details)
+            yield Note(pattern.code, line, details)
 
 
 def _is_warned_against(text: str, offset: int, blocks: Spans) -> bool:

@@ -45,6 +45,7 @@ class Entry(NamedTuple):
 
     @property
     def id(self) -> str:
+        """Name that is unique in a catalog: `project:acme/pdf`."""
         return f"{self.source}:{self.qualified}{self.suffix}"
 
     @property
@@ -59,7 +60,9 @@ class Entry(NamedTuple):
     def path(self) -> str:
         if not self.rel:
             return self.root
-        return f"{self.root.rstrip(os.sep)}{os.sep}{self.rel.replace('/', os.sep)}"
+        root = self.root.rstrip(os.sep)
+        rel = self.rel.replace("/", os.sep)
+        return f"{root}{os.sep}{rel}"
 
     @property
     def real_path(self) -> str:
@@ -145,9 +148,12 @@ class Skill(NamedTuple):
     @property
     def resources(self) -> tuple[str, ...]:
         """Files that a model is told about, sorted: all but SKILL.md, and evals only if the body names them."""
-        others = (file.path for file in self.files if file.path != self.entry.file)
         unnamed = tuple(folder for folder in _EVAL_FOLDERS if folder not in self.body)
-        return tuple(path for path in others if not path.startswith(unnamed))
+        found: list[str] = []
+        for file in self.files:
+            if file.path != self.entry.file and not file.path.startswith(unnamed):
+                found.append(file.path)
+        return tuple(found)
 
     @property
     def docs(self) -> tuple[str, ...]:
@@ -156,7 +162,9 @@ class Skill(NamedTuple):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return tuple(map(self.entry.finding_of, (*self.entry.notes, *self.notes)))
+        """Findings of its entry, then of its content."""
+        notes = (*self.entry.notes, *self.notes)
+        return tuple(map(self.entry.finding_of, notes))
 
     @staticmethod
     def from_text(
@@ -215,4 +223,5 @@ class Changes(NamedTuple):
     removed: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
+        """True when anything changed."""
         return bool(self.added or self.changed or self.removed)

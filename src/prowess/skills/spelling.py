@@ -13,7 +13,8 @@ def near_names(wanted: str, names: Iterable[str], limit: int = 1) -> list[str]:
     near `production-down`."""
     import difflib  # late: only needed after a miss
 
-    close = difflib.get_close_matches(wanted, list(names), n=limit + 5, cutoff=_CLOSE)
+    known = list(names)
+    close = difflib.get_close_matches(wanted, known, n=limit + 5, cutoff=_CLOSE)
     near = [name for name in close if _differ_little(wanted, name)]
     return near[:limit]
 

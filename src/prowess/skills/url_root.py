@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from prowess._internal.digest import FileDigest, tree_digest
-from prowess._internal.fetch import FetchLimits, fetch
+from prowess._internal.fetch import Fetched, FetchLimits, fetch
 from prowess._internal.files import open_regular, read_regular, write_whole
 from prowess._internal.unpack import MAX_SKILL_BYTES, name_from_url, text_lines, unpack
 from prowess._internal.urls import shown_url, split_pin
@@ -50,27 +50,38 @@ def open_url_root(
 ) -> UrlRoot:
     """Returns the skills behind `url`: an archive or one SKILL.md, optionally pinned by `#sha256=…`, at most
     `max_age_s` old."""
-    shown, findings = shown_url(url), []
+    shown = shown_url(url)
+    findings: list[Finding] = []
     try:
         address = _PinnedUrl(*split_pin(url))
     except FetchError as error:
         return UrlRoot(findings=(_finding("url-failed", shown, error),))
-    key = hashlib.sha256(address.url.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    folder = os.path.join(os.path.abspath(cache_dir), "urls", key)
+    folder = _folder_of(address, cache_dir)
     cached, damage = _load_cached(folder)
     if damage:
-        findings.append(make_finding(Note("cache-corrupt", None, {"reason": damage}), shown))
+        note = Note("cache-corrupt", None, {"reason": damage})
+        findings.append(make_finding(note, shown))
     if cached is not None and address.pin not in (None, cached.sha256):
         cached = None
     if cached is not None and _is_fresh(cached, address, max_age_s, now()):
         return _root(cached, folder, findings)
     try:
-        return _root(_refreshed(address, folder, cached, offline, now), folder, findings)
+        meta = _refreshed(address, folder, cached, offline, now)
     except (ProwessError, OSError) as error:
         if cached is None:
-            return UrlRoot(findings=(*findings, _finding("url-failed", shown, error)))
+            findings.append(_finding("url-failed", shown, error))
+            return UrlRoot(findings=tuple(findings))
         age = _duration(now() - cached.fetched_at)
-        return _root(cached, folder, [*findings, _finding("url-stale", shown, error, age=age)])
+        findings.append(_finding("url-stale", shown, error, age=age))
+        meta = cached
+    return _root(meta, folder, findings)
+
+
+def _folder_of(address: _PinnedUrl, cache_dir: str) -> str:
+    """Returns the folder of an address in the cache."""
+    raw = address.url.encode("utf-8", "surrogateescape")
+    key = hashlib.sha256(raw).hexdigest()[:32]
+    return os.path.join(os.path.abspath(cache_dir), "urls", key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +109,9 @@ class _Meta:
 def _load_cached(folder: str) -> tuple[_Meta | None, str | None]:
     """Returns the cached copy, or the reason why it cannot be used. Trust refers to the digest, so the files are read
     and hashed again."""
+    path = os.path.join(folder, "meta.json")
     try:
-        data = read_regular(os.path.join(folder, "meta.json"), _MAX_META_BYTES)
+        data = read_regular(path, _MAX_META_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None, None
     except OSError as error:
@@ -109,7 +121,8 @@ def _load_cached(folder: str) -> tuple[_Meta | None, str | None]:
         match = _DIGEST.fullmatch(meta.digest)
         if not match or match[1] != meta.tree:
             return None, "meta.json contradicts itself"
-        if _digest_of(_tree_path(folder, meta)) != meta.digest:
+        tree = _tree_path(folder, meta)
+        if _digest_of(tree) != meta.digest:
             return None, "its files were changed"
     except (OSError, ValueError, RecursionError) as error:
         return None, _reason(error)
@@ -126,8 +139,11 @@ def _parse_meta(data: bytes) -> _Meta:
     if known["schema"] != _META_SCHEMA or type(fetched_at) not in (int, float):
         raise ValueError("meta.json has another schema, or fetched_at is not a number")
     for name, text in known.items():
-        if not isinstance(text, str) and (text is not None or name not in ("etag", "last_modified")):
-            raise ValueError(f"{name} in meta.json must be text, not {text!r}"[:300])
+        if text is None and name in ("etag", "last_modified"):
+            continue
+        if not isinstance(text, str):
+            problem = f"{name} in meta.json must be text, not {text!r}"
+            raise ValueError(problem[:300])
     return _Meta(**known, fetched_at=float(fetched_at))
 
 
@@ -150,33 +166,40 @@ def _refreshed(
     os.makedirs(folder, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".new-", ignore_cleanup_errors=True) as work:
         download = os.path.join(work, "download")
-        got = fetch(
-            address.url,
-            download,
-            etag=cached.etag if cached else None,
-            last_modified=cached.last_modified if cached else None,
-            sha256=address.pin,
-            limits=FetchLimits(attempts=1 if cached else 3),  # no retries when a copy is available
-        )
+        got = _fetch(address, download, cached)
         if cached is not None and (got.status == "unchanged" or got.sha256 == cached.sha256):
-            etag, last_modified = got.etag or cached.etag, got.last_modified or cached.last_modified
+            etag = got.etag or cached.etag
+            last_modified = got.last_modified or cached.last_modified
             meta = replace(cached, etag=etag, last_modified=last_modified, fetched_at=now())
         else:
-            assert got.sha256 is not None
             tree = _unpacked(download, work, address)
-            digest = _digest_of(tree)
-            meta = _Meta(
-                url=shown_url(address.url),
-                etag=got.etag,
-                last_modified=got.last_modified,
-                sha256=got.sha256,
-                digest=digest,
-                tree=digest.removeprefix("sha256:"),
-                fetched_at=now(),
-            )
-            _publish(tree, _tree_path(folder, meta), digest)
-    write_whole(os.path.join(folder, "meta.json"), json.dumps(asdict(meta), indent=1).encode())
+            meta = _describe(address, got, _digest_of(tree), fetched_at=now())
+            _publish(tree, _tree_path(folder, meta), meta.digest)
+    text = json.dumps(asdict(meta), indent=1)
+    write_whole(os.path.join(folder, "meta.json"), text.encode())
     return meta
+
+
+def _fetch(address: _PinnedUrl, download: str, cached: _Meta | None) -> Fetched:
+    """Downloads a root, if it changed since the copy. There are no retries when a copy is available."""
+    if cached is None:
+        return fetch(address.url, download, sha256=address.pin, limits=FetchLimits(attempts=3))
+    limits = FetchLimits(attempts=1)
+    etag, last_modified = cached.etag, cached.last_modified
+    return fetch(address.url, download, etag=etag, last_modified=last_modified, sha256=address.pin, limits=limits)
+
+
+def _describe(address: _PinnedUrl, got: Fetched, digest: str, *, fetched_at: float) -> _Meta:
+    assert got.sha256 is not None
+    return _Meta(
+        url=shown_url(address.url),
+        etag=got.etag,
+        last_modified=got.last_modified,
+        sha256=got.sha256,
+        digest=digest,
+        tree=digest.removeprefix("sha256:"),
+        fetched_at=fetched_at,
+    )
 
 
 def _unpacked(download: str, work: str, address: _PinnedUrl) -> str:
@@ -187,7 +210,8 @@ def _unpacked(download: str, work: str, address: _PinnedUrl) -> str:
     at_top = next((name for name in ("SKILL.md", "skill.md") if name in files), None)
     if at_top is None:
         return tree
-    name = _name_in(read_regular(os.path.join(tree, at_top), MAX_SKILL_BYTES)) or name_from_url(address.url)
+    data = read_regular(os.path.join(tree, at_top), MAX_SKILL_BYTES)
+    name = _name_in(data) or name_from_url(address.url)
     wrapped = os.path.join(work, "wrapped")
     os.mkdir(wrapped, 0o755)
     os.rename(tree, os.path.join(wrapped, name))
@@ -216,12 +240,14 @@ def _file_digests(folder: str, prefix: str) -> Iterator[FileDigest]:
     somebody added them."""
     with os.scandir(folder) as entries:
         for entry in entries:
+            name = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
-                yield from _file_digests(entry.path, f"{prefix}{entry.name}/")
+                yield from _file_digests(entry.path, f"{name}/")
                 continue
             with os.fdopen(open_regular(entry.path), "rb") as file:
-                executable = bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR)
-                yield FileDigest(prefix + entry.name, executable, hashlib.file_digest(file, "sha256").hexdigest())
+                mode = os.fstat(file.fileno()).st_mode
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            yield FileDigest(name, bool(mode & stat.S_IXUSR), sha256)
 
 
 def _publish(tree: str, target: str, digest: str) -> None:
@@ -242,6 +268,7 @@ def _publish(tree: str, target: str, digest: str) -> None:
 
 
 def _tree_path(folder: str, meta: _Meta) -> str:
+    """Returns the folder of a copy, which is named after its digest."""
     return os.path.join(folder, "trees", meta.tree)
 
 
@@ -256,21 +283,28 @@ def _root(meta: _Meta, folder: str, findings: list[Finding]) -> UrlRoot:
 
 
 def _finding(code: str, shown: str, error: ProwessError | OSError, **details: str) -> Finding:
-    hint = error.hint if isinstance(error, ProwessError) else None
-    remedy = hint or "Check that the cache folder can be written to and that the disk has room."
-    return make_finding(Note(code, None, {"reason": _reason(error), "remedy": remedy, **details}), shown)
+    remedy = "Check that the cache folder can be written to and that the disk has room."
+    if isinstance(error, ProwessError) and error.hint:
+        remedy = error.hint
+    details = {"reason": _reason(error), "remedy": remedy, **details}
+    return make_finding(Note(code, None, details), shown)
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ProwessError):
         return error.message
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return str(error)[:200]
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)[:200]
+    if error.filename:
+        return f"{error.strerror}: {error.filename}"
+    return error.strerror
 
 
 def _duration(seconds: float) -> str:
+    """Renders the age of a copy in its largest unit."""
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(0, seconds):.0f} seconds"
+            number = seconds / size
+            return f"{number:.0f} {unit}"
+    seconds = max(0, seconds)
+    return f"{seconds:.0f} seconds"

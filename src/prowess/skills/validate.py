@@ -101,12 +101,15 @@ def check_skill(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]
 def check_cost(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
     """Warns when the skill's catalog entry costs too many tokens: it costs them even when the skill is not used."""
     tokens = cost_in_catalog(skill.entry)
-    if tokens > MAX_CATALOG_TOKENS:
-        line = _description_line(skill, read)
-        yield skill.entry.file, Note("description-too-many-tokens", line, {"tokens": tokens})
+    if tokens <= MAX_CATALOG_TOKENS:
+        return
+    line = _description_line(skill, read)
+    note = Note("description-too-many-tokens", line, {"tokens": tokens})
+    yield skill.entry.file, note
 
 
 def _description_line(skill: Skill, read: Callable[[str], bytes]) -> int | None:
+    """Returns the line of the description in SKILL.md."""
     data = read(skill.entry.file)
     front = parse_front(data)
     if isinstance(front, Note):
@@ -115,7 +118,9 @@ def _description_line(skill: Skill, read: Callable[[str], bytes]) -> int | None:
 
 
 def check_body(skill: Skill) -> Iterator[Located]:
-    file, body, first = skill.entry.file, skill.body, skill.body_line
+    file = skill.entry.file
+    body = skill.body
+    first = skill.body_line
     if not body.strip():
         yield file, Note("body-empty", first)
         return
@@ -127,9 +132,10 @@ def check_body(skill: Skill) -> Iterator[Located]:
         yield file, Note("body-too-many-tokens", first, {"tokens": tokens})
     hidden = find_invisible(body)
     if hidden:
-        line = first + body.count("\n", 0, hidden[0][0])
-        characters = sorted({what for _, what in hidden})[:5]
-        yield file, Note("invisible-characters", line, {"where": "body", "characters": characters})
+        offset, _ = hidden[0]
+        line = first + body.count("\n", 0, offset)
+        characters = sorted({what for _, what in hidden})
+        yield file, Note("invisible-characters", line, {"where": "body", "characters": characters[:5]})
     line_of = LineNumbers(body)
     for found in _ABSOLUTE.finditer(body):
         line = first + line_of.at(found.start()) - 1
@@ -141,7 +147,9 @@ def check_references(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Loc
     misses those."""
     file = skill.entry.file
     present = {listed.path for listed in skill.files}
-    folders = {folder for path in present for folder in _folders_of(path)}
+    folders: set[str] = set()
+    for path in present:
+        folders.update(_folders_of(path))
     direct: set[str] = set()
     line_of = LineNumbers(skill.body)
     for target, offset in find_references(skill.body):
@@ -149,11 +157,12 @@ def check_references(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Loc
         if target not in present and target not in folders:
             line = skill.body_line + line_of.at(offset) - 1
             yield file, Note("reference-missing", line, {"target": target})
+    reachable = direct | {file}
     for doc in sorted(direct & set(skill.docs)):
         text = read(doc).decode("utf-8", "replace")
         line_of = LineNumbers(text)
         for target, offset in find_references(text, base=posixpath.dirname(doc)):
-            if target in present and target not in direct and target != file:
+            if target in present and target not in reachable:
                 yield doc, Note("reference-deep", line_of.at(offset), {"target": target, "via": doc})
 
 
@@ -202,11 +211,18 @@ def check_scripts(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Locate
 
 def shipped_folders(skill: Skill) -> list[str]:
     """Returns names that the skill ships but that lead to the workspace during a run."""
-    tops = {listed.path.split("/")[0] for listed in skill.files}
+    tops: set[str] = set()
+    for listed in skill.files:
+        top, _, _ = listed.path.partition("/")
+        tops.add(top)
     return [name for name in WORKSPACE_NAMES if name in tops]
 
 
 def _folders_of(path: str) -> list[str]:
     """Returns each folder above a file: `a` and `a/b` for `a/b/c`."""
-    *parts, _ = path.split("/")
-    return ["/".join(parts[: n + 1]) for n in range(len(parts))]
+    folders: list[str] = []
+    folder, _, _ = path.rpartition("/")
+    while folder:
+        folders.append(folder)
+        folder, _, _ = folder.rpartition("/")
+    return folders

@@ -27,4 +27,5 @@ def watch_roots(roots: Sequence[str], *, stop: Any = None) -> Iterator[set[str]]
 
 
 def _is_of_interest(_: Any, path: str) -> bool:
+    """True for a path outside of dependency folders."""
     return SKIPPED.isdisjoint(path.split(os.sep))

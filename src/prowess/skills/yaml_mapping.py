@@ -89,6 +89,7 @@ class _MappingBuilder:
                 raise Unreadable("yaml-invalid", _line_of(event), "more than one YAML document")
 
     def _open(self, container: Any, event: Any) -> None:
+        """Adds a list or a mapping, and opens it for the values that follow."""
         if event.anchor or event.tag:
             raise _tagged(event)
         if len(self._stack) >= MAX_DEPTH:
@@ -187,6 +188,7 @@ def _error_line(error: Any) -> int | None:
 
 
 def _error_reason(error: Any) -> str:
+    """Returns the reason of a parser's error, in one line."""
     problem = getattr(error, "problem", None)
     reason = problem or getattr(error, "reason", None)
     first_line = str(reason or error).split("\n")[0]

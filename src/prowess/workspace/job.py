@@ -17,7 +17,7 @@ from typing import Any
 
 from prowess._internal.tracing import Span, span
 from prowess.core.codec import to_json
-from prowess.core.isolation import record_isolation
+from prowess.core.isolation import IsolationRecord, record_isolation
 from prowess.core.ports import ArtifactStore, Program, Redaction, Workspace
 from prowess.core.values import Artifact, SessionKey
 from prowess.errors import WorkspaceError
@@ -117,7 +117,7 @@ class JobResult:
     saved: tuple[Artifact, ...]
     staged: tuple[Staged, ...]
     warnings: tuple[str, ...]
-    isolation: dict[str, Any]
+    isolation: IsolationRecord
     missing: dict[str, Any] | None = None
     dependencies: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()

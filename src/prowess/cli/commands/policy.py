@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,10 @@ from prowess.core.findings import visible
 from prowess.errors import ConfigError
 from prowess.runtime.services.argument_words import parse_words
 from prowess.runtime.services.policy_check import check_call
+
+if TYPE_CHECKING:
+    from prowess.core.isolation import IsolationRecord
+    from prowess.runtime.documents.permissions import PolicyCheckDocument, PolicyStep
 
 _NOT_MET = 1
 
@@ -72,7 +76,7 @@ def command(call: Call, action: str, tool: str, words: tuple[str, ...], **given:
 # --- for people -----------------------------------------------------------------------------------------------------
 
 
-def _show(call: Call, document: dict[str, Any]) -> None:
+def _show(call: Call, document: PolicyCheckDocument) -> None:
     screen = call.screen
     effective = document["effective"]
     verdict = document["verdict"]
@@ -89,7 +93,7 @@ def _show(call: Call, document: dict[str, Any]) -> None:
     screen.fields(_steps(document))
 
 
-def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _rows(document: PolicyCheckDocument) -> Iterator[tuple[str, str]]:
     """Yields labels and texts about the decision. The first note says why the effective verdict is another."""
     notes = list(document["notes"])
     if document["effective"] != document["verdict"]:
@@ -115,14 +119,14 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "to change", text
 
 
-def _rule(document: dict[str, Any]) -> str:
+def _rule(document: PolicyCheckDocument) -> str:
     place = document["place"]
     if place is None:
         return document["rule"]
     return f"rule {place['number']} of {place['path']}, line {place['line']}"
 
 
-def _steps(document: dict[str, Any]) -> list[tuple[str, str]]:
+def _steps(document: PolicyCheckDocument) -> list[tuple[str, str]]:
     """Returns a row for each part of policy that was asked. A grant that looked at nothing is left out."""
     rows: list[tuple[str, str]] = []
     for step in document["steps"]:
@@ -138,7 +142,7 @@ def _steps(document: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _says(step: dict[str, Any]) -> str:
+def _says(step: PolicyStep) -> str:
     verdict = step["verdict"]
     if verdict:
         return f"{verdict}: {step['why']}"
@@ -147,19 +151,19 @@ def _says(step: dict[str, Any]) -> str:
     return "no answer"
 
 
-def _who(step: dict[str, Any]) -> str:
+def _who(step: PolicyStep) -> str:
     by = step["by"]
     if by == "require_approval_for":
         return "always asked"
     if by != "policy":
         return str(by)
-    path = visible(step["path"])
+    path = visible(step["path"] or "")
     if step["tightens"]:
         return f"{path} (can only tighten)"
     return path
 
 
-def _call_text(document: dict[str, Any]) -> str:
+def _call_text(document: PolicyCheckDocument) -> str:
     tool = document["tool"]
     args = json.dumps(document["args"], ensure_ascii=False)
     if len(args) > 400:
@@ -175,7 +179,7 @@ def _limit(name: str, value: Any) -> str:
     return f"{name}: {shown}"
 
 
-def _isolation(held: dict[str, Any]) -> str:
+def _isolation(held: IsolationRecord) -> str:
     where = f"user {held['uid']}, network {held['network']}"
     inside = f"{held['executor']} ({held['mechanism']}, {where})"
     limits = [f"{name} {state}" for name, state in held["limits"].items()]

@@ -6,7 +6,8 @@ from typing import Literal, NotRequired, TypedDict
 
 from prowess.core.catalog_values import Source, Status
 from prowess.core.events import Answer
-from prowess.core.values import Isolation, Verdict
+from prowess.core.isolation import IsolationRecord
+from prowess.core.values import Verdict
 from prowess.policy.trust import TrustedFile, TrustedFolder, TrustedSkill, TrustedUrl
 from prowess.runtime.documents.shared import ErrorRow, FindingRow, Open, Texts
 
@@ -172,7 +173,7 @@ class PolicyCheckDocument(TypedDict):
     steps: list[PolicyStep]
     loads: PolicyLoad | None
     limits: Open
-    isolation: Isolation | None
+    isolation: IsolationRecord | None
     isolation_error: ErrorRow | None
     change: Texts
     notes: Texts

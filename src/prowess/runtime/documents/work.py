@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from prowess.core.values import IsolationKind, LimitStatus
+from prowess.core.isolation import IsolationRecord
 from prowess.runtime.documents.shared import ErrorRow, FindingRow, OnDisk, Texts
 from prowess.runtime.services.artifacts import RemovedArtifact
 
@@ -24,16 +24,6 @@ class SavedFile(TypedDict):
 
 
 StagedInput = TypedDict("StagedInput", {"from": str, "name": str, "ref": str, "size_bytes": int, "files": int})
-
-
-class RunIsolation(TypedDict):
-    executor: str
-    mechanism: str
-    uid: int | None
-    network: str
-    limits: dict[str, LimitStatus]
-    notes: Texts
-    kind: NotRequired[IsolationKind]  # where the name of the executor does not say it
 
 
 class MissingDependency(TypedDict):
@@ -58,7 +48,7 @@ class ExecDocument(TypedDict):
     artifact_files: list[SavedFile]
     staged_inputs: list[StagedInput]
     warnings: Texts
-    isolation: RunIsolation | None
+    isolation: IsolationRecord | None
     session: str | None
     run: NotRequired[str]
     signal: NotRequired[int]

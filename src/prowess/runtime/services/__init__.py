@@ -5,6 +5,7 @@
 - artifacts: lists, finds and removes saved files of all sessions
 - capabilities: what a skill asks for, ships and needs, for a person
 - cassette: recording that a run plays and must not differ from
+- checked_call: reads a call that a person wrote as the agent would read it
 - cleanup: removes old runs, sessions, and files that sessions left on disk
 - compare_folder: compares a skill's folder with the files that it should have
 - container_image: builds the image for containers
@@ -16,6 +17,7 @@
 - inspect_skill: describes one skill, explains why a model sees it, counts tokens
 - namesakes: finds skills of the same name in other roots, and tells which one is used
 - old_skill: exports an older version of a skill, from git or from a pack
+- policy_advice: what each step of a policy decision looked at, and what would change the decision
 - policy_check: explains the policy decision about a call without making it
 - portable: skills, trust and settings of a runtime as values for another process
 - preapproved: tools that a person approves beforehand (`--yes`)

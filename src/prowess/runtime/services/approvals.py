@@ -45,23 +45,29 @@ class ApprovalList(NamedTuple):
 
 
 async def find_approvals(runtime: Runtime, log: EventLog | None, marks: Marks | None) -> ApprovalList:
-    sessions = await find_waiting(log, marks)
-    waiting = tuple(question for session in sessions for question in session.questions)
-    return ApprovalList(
-        waiting=waiting,
-        asking=frozenset(each.key for each in waiting if _is_asked_now(runtime, each)),
-        standing=load_approvals(runtime.places.state_dir),
-        damaged=tuple(session.key.session for session in sessions if session.damage),
-    )
+    """Returns the questions that wait for a person, and the standing approvals."""
+    waiting: list[Waiting] = []
+    damaged: list[str] = []
+    for session in await find_waiting(log, marks):
+        waiting += session.questions
+        if session.damage:
+            damaged.append(session.key.session)
+    asking = frozenset(question.key for question in waiting if _is_asked_now(runtime, question))
+    standing = load_approvals(runtime.places.state_dir)
+    return ApprovalList(tuple(waiting), asking, standing, tuple(damaged))
 
 
 def _is_asked_now(runtime: Runtime, question: Waiting) -> bool:
-    return not question.ended and is_held(*session_place(runtime), question.key)
+    if question.ended:
+        return False
+    place = session_place(runtime)
+    return is_held(*place, question.key)
 
 
 def question_row(question: Waiting, asking: bool) -> QuestionRow:
-    about, answer = question.decision.about, question.answer
-    return {
+    """Returns the row of a question. `asking`: a run of its session asks now."""
+    about = question.decision.about
+    row: QuestionRow = {
         "session": question.key.session,
         "run": question.run,
         "call_id": question.call.id,
@@ -72,10 +78,17 @@ def question_row(question: Waiting, asking: bool) -> QuestionRow:
         "why": question.why,
         "about": about,
         "since": question.since,
-        "answer": None if answer is None else answer.answer,
+        "answer": None,
         "of_child": question.of_child,
-        "state": "waiting" if question.ended else "asking" if asking else "cut-off",
+        "state": "cut-off",
     }
+    if question.answer is not None:
+        row["answer"] = question.answer.answer
+    if question.ended:
+        row["state"] = "waiting"
+    elif asking:
+        row["state"] = "asking"
+    return row
 
 
 def standing_row(row: Standing) -> Revoked:
@@ -107,17 +120,20 @@ async def answer_call(
     to_resume: Callable[[Waiting], str],
 ) -> AnswerResult:
     """Answers a waiting question, read again under the session's lock. `to_resume` says how to resume its run."""
-    question = choose_question(await find_waiting(log, marks, given.session), given.call_id, given.session)
+    sessions = await find_waiting(log, marks, given.session)
+    question = choose_question(sessions, given.call_id, given.session)
     _check_answer_counts(question, given.answer, to_resume)
     _check_run_ended(runtime, question, to_resume)
     key = question.key
-    with hold_session(*session_place(runtime), key):
+    place = session_place(runtime)
+    with hold_session(*place, key):
         if log is None:
             raise StoreError("The record has gone.", code="session-unknown", hint="See: prowess sessions list")
-        question = choose_question([await read_waiting(log, key, marks)], given.call_id, key.session)
+        now = await read_waiting(log, key, marks)
+        question = choose_question([now], given.call_id, key.session)
         by = whoami()
         if given.answer == "always":
-            grant(runtime.places.state_dir, make_standing(_get_content(runtime, question), _approval_key(question), by))
+            _approve_always(runtime, question, by)
         event = ApprovalAnswered(
             call_id=given.call_id,
             answer=given.answer,
@@ -127,90 +143,99 @@ async def answer_call(
             later=True,
         )
         await _append(log, marks, question, event)
-        left = (await read_waiting(log, key, marks)).questions
-    return AnswerResult(question, tuple(each for each in left if each.answer is None))
+        after = await read_waiting(log, key, marks)
+    unanswered = [each for each in after.questions if each.answer is None]
+    return AnswerResult(question, tuple(unanswered))
+
+
+def _approve_always(runtime: Runtime, question: Waiting, by: str) -> None:
+    """Approves such calls for the content that was asked about."""
+    skill = _get_content(runtime, question)
+    standing = make_standing(skill, _approval_key(question), by)
+    grant(runtime.places.state_dir, standing)
 
 
 def choose_question(sessions: Sequence[PendingSession], call_id: str, session: str | None) -> Waiting:
     """Returns the open question about that call. Raises an error that says why there is none."""
     if session is not None and not sessions:
         raise StoreError(f"No session '{session}'.", code="session-unknown", hint="See: prowess sessions list")
-    asked = [question for each in sessions for question in each.questions if question.call.id == call_id]
+    asked: list[Waiting] = []
+    for each in sessions:
+        asked += [question for question in each.questions if question.call.id == call_id]
     unanswered = [question for question in asked if question.answer is None]
-    if len({question.key for question in unanswered}) > 1:
+    keys = {question.key for question in unanswered}
+    if len(keys) > 1:
         names = ", ".join(question.key.session for question in unanswered)
-        raise ConfigError(
-            f"A call '{call_id}' waits in several sessions: {names}.", code="call-ambiguous", hint="Add --session ID."
-        )
+        problem = f"A call '{call_id}' waits in several sessions: {names}."
+        raise ConfigError(problem, code="call-ambiguous", hint="Add --session ID.")
     if unanswered:
         return unanswered[0]
     if asked:
         last = asked[-1].answer
-        raise StoreError(
-            f"The question about '{call_id}' was answered already: {last.answer if last else ''}.",
-            code="already-answered",
-            hint="Go on as `prowess approvals list` says.",
-        )
+        said = last.answer if last else ""
+        problem = f"The question about '{call_id}' was answered already: {said}."
+        raise StoreError(problem, code="already-answered", hint="Go on as `prowess approvals list` says.")
     if any(call_id in each.calls for each in sessions):
-        raise StoreError(
-            f"The call '{call_id}' does not wait for an answer.",
-            code="not-waiting",
-            hint="It was made, denied or given up. See: prowess approvals list",
-        )
+        problem = f"The call '{call_id}' does not wait for an answer."
+        hint = "It was made, denied or given up. See: prowess approvals list"
+        raise StoreError(problem, code="not-waiting", hint=hint)
     raise _unknown_call(sessions, call_id)
 
 
 def _unknown_call(sessions: Sequence[PendingSession], call_id: str) -> StoreError:
-    damaged = [each.key.session for each in sessions if each.damage]
-    known = sorted({question.call.id for each in sessions for question in each.questions})
-    near = difflib.get_close_matches(call_id, known, n=2)
-    meant = f"Did you mean {' or '.join(near)}? " if near else ""
-    broken = f" These sessions cannot be read: {', '.join(damaged)}." if damaged else ""
-    return StoreError(
-        f"No call '{call_id}' waits for an answer.{broken}",
-        code="call-unknown",
-        hint=f"{meant}See: prowess approvals list",
-    )
+    """Makes the error about a call that no session asks about. Names similar calls."""
+    damaged: list[str] = []
+    known: set[str] = set()
+    for each in sessions:
+        known |= {question.call.id for question in each.questions}
+        if each.damage:
+            damaged.append(each.key.session)
+    problem = f"No call '{call_id}' waits for an answer."
+    if damaged:
+        problem += f" These sessions cannot be read: {', '.join(damaged)}."
+    hint = "See: prowess approvals list"
+    near = difflib.get_close_matches(call_id, sorted(known), n=2)
+    if near:
+        hint = f"Did you mean {' or '.join(near)}? {hint}"
+    return StoreError(problem, code="call-unknown", hint=hint)
 
 
 def _check_answer_counts(question: Waiting, given: Answer, to_resume: Callable[[Waiting], str]) -> None:
     """Refuses an answer that cannot count: a foreign record may show another question than the call that would run."""
     if not question.own:
-        raise StoreError(
-            f"The question about '{question.call.id}' came with a record that you did not make.",
-            code="question-not-yours",
-            hint=f"Go on with the session, and it is asked again: {to_resume(question)}",
-        )
+        problem = f"The question about '{question.call.id}' came with a record that you did not make."
+        hint = f"Go on with the session, and it is asked again: {to_resume(question)}"
+        raise StoreError(problem, code="question-not-yours", hint=hint)
     about = question.decision.about
-    if given == "always" and not (about.get("skill") and about.get("digest")):
-        raise ConfigError(
-            f"{question.capability} belongs to no skill, so there is no content that an 'always' can be bound to.",
-            code="approval-not-bound",
-            hint="Answer 'yes', or 'run' for the whole run.",
-        )
+    has_content = about.get("skill") and about.get("digest")
+    if given == "always" and not has_content:
+        capability = question.capability
+        problem = f"{capability} belongs to no skill, so there is no content that an 'always' can be bound to."
+        hint = "Answer 'yes', or 'run' for the whole run."
+        raise ConfigError(problem, code="approval-not-bound", hint=hint)
 
 
 def _check_run_ended(runtime: Runtime, question: Waiting, to_resume: Callable[[Waiting], str]) -> None:
     """Refuses an answer while the run that asked is at work, or could be on another machine."""
+    call = question.call.id
     if _is_asked_now(runtime, question):
-        raise StoreError(
-            f"The question about '{question.call.id}' is being asked now, where session '{question.key.session}' runs.",
-            code="session-in-use",
-            hint="Answer it there; or end that run, and answer it here.",
-        )
+        session = question.key.session
+        problem = f"The question about '{call}' is being asked now, where session '{session}' runs."
+        hint = "Answer it there; or end that run, and answer it here."
+        raise StoreError(problem, code="session-in-use", hint=hint)
     if not question.ended and is_shared(runtime.config):
-        raise StoreError(
-            f"The run that asked about '{question.call.id}' has not ended; it may be at work on another machine.",
-            code="run-not-ended",
-            hint=f"If it was cut off, go on with it, and it is asked again: {to_resume(question)}",
-        )
+        problem = f"The run that asked about '{call}' has not ended; it may be at work on another machine."
+        hint = f"If it was cut off, go on with it, and it is asked again: {to_resume(question)}"
+        raise StoreError(problem, code="run-not-ended", hint=hint)
 
 
 def _get_content(runtime: Runtime, question: Waiting) -> Skill:
     """Returns the skill with the content that was asked about: as published for the run, or as it is now."""
     about = question.decision.about
-    id, digest = str(about["skill"]), str(about["digest"])
-    access = skill_access(runtime, f"{workspace_dir(runtime.config, runtime.places)}/trees")
+    id = str(about["skill"])
+    digest = str(about["digest"])
+    dir = workspace_dir(runtime.config, runtime.places)
+    access = skill_access(runtime, f"{dir}/trees")
     found = access.pinned(id, digest)
     if found is None:
         try:
@@ -218,25 +243,27 @@ def _get_content(runtime: Runtime, question: Waiting) -> Skill:
         except ProwessError:
             found = None
     if found is None or found.digest != digest:
-        raise StoreError(
-            f"The content of '{id}' that was asked about is not there any more.",
-            code="content-gone",
-            hint="Answer 'yes' or 'no'; an 'always' is bound to a content.",
-        )
+        problem = f"The content of '{id}' that was asked about is not there any more."
+        hint = "Answer 'yes' or 'no'; an 'always' is bound to a content."
+        raise StoreError(problem, code="content-gone", hint=hint)
     return found
 
 
 def _approval_key(question: Waiting) -> str:
     """Returns the key of the approval. A call that was asked about in isolation is not approved without it."""
-    return approval_keys(question.capability, isolated=asked_isolated(question.decision) is True)[0]
+    isolated = asked_isolated(question.decision) is True
+    return approval_keys(question.capability, isolated=isolated)[0]
 
 
 async def _append(log: EventLog, marks: Marks | None, question: Waiting, event: ApprovalAnswered) -> None:
+    """Adds the answer to the log of the session that asked."""
     key = question.key
-    lease = await log.lease(key, owner=f"prowess approvals, pid {os.getpid()}")
+    owner = f"prowess approvals, pid {os.getpid()}"
+    lease = await log.lease(key, owner=owner)
     head = await log.head(key)
+    now = datetime.now(UTC)
     envelope = Envelope(
-        at=render_at(datetime.now(UTC)),
+        at=render_at(now),
         tenant=key.tenant,
         app=key.app,
         user=key.user,
@@ -244,7 +271,9 @@ async def _append(log: EventLog, marks: Marks | None, question: Waiting, event: 
         run=question.run,
         event=event,
     )
-    await log.append(key, head.seq, lease, [marks.mark(envelope, head.hash) if marks else envelope])
+    if marks:
+        envelope = marks.mark(envelope, head.hash)
+    await log.append(key, head.seq, lease, [envelope])
 
 
 # --- standing approvals -----------------------------------------------------------------------------------------------
@@ -254,17 +283,15 @@ def get_allowed_tools(skill: Skill) -> tuple[str, ...]:
     """Returns the allowed-tools that can be granted. Raises ConfigError when there are none."""
     listed = skill.entry.controls.allowed_tools
     if not listed:
-        raise ConfigError(
-            f"The skill '{skill.name}' has no allowed-tools that could grant anything.",
-            code="nothing-to-grant",
-            hint="Only what a skill lists can be granted.",
-        )
+        problem = f"The skill '{skill.name}' has no allowed-tools that could grant anything."
+        raise ConfigError(problem, code="nothing-to-grant", hint="Only what a skill lists can be granted.")
     return tuple(listed)
 
 
 def grant_allowed_tools(runtime: Runtime, skill: Skill) -> None:
     """Approves the skill's allowed-tools for exactly its content now."""
-    grant(runtime.places.state_dir, make_standing(skill, ALLOWED_TOOLS, whoami()))
+    standing = make_standing(skill, ALLOWED_TOOLS, whoami())
+    grant(runtime.places.state_dir, standing)
 
 
 def find_standing(state_dir: str, which: str, capability: str | None = None) -> list[Standing]:
@@ -277,15 +304,21 @@ def find_standing(state_dir: str, which: str, capability: str | None = None) -> 
     found = matching(approvals, int(which) if is_number else which, capability)
     if found:
         return found
-    of = f" for {capability}" if capability else ""
-    known = sorted({row.skill for row in approvals.rows})
-    near = difflib.get_close_matches(which, known, n=1, cutoff=0.5)
-    hint = f"Did you mean '{near[0]}'? " if near else ""
-    raise StoreError(
-        f"Nothing is approved under '{which[:100]}'{of[:100]}.",
-        code="approval-unknown",
-        hint=f"{hint}See: prowess approvals list",
-    )
+    raise _unknown_standing(approvals, which, capability)
+
+
+def _unknown_standing(approvals: Approvals, which: str, capability: str | None) -> StoreError:
+    """Makes the error about an approval that does not exist. Names a similar skill."""
+    of = ""
+    if capability:
+        of = f" for {capability}"
+    hint = "See: prowess approvals list"
+    known = {row.skill for row in approvals.rows}
+    near = difflib.get_close_matches(which, sorted(known), n=1, cutoff=0.5)
+    if near:
+        hint = f"Did you mean '{near[0]}'? {hint}"
+    problem = f"Nothing is approved under '{which[:100]}'{of[:100]}."
+    return StoreError(problem, code="approval-unknown", hint=hint)
 
 
 def revoke_standing(state_dir: str, rows: list[Standing]) -> list[Standing]:

@@ -19,6 +19,7 @@ class Cassette:
     """Recording in a file. `model` plays it under the given name."""
 
     def __init__(self, file: str, name: str) -> None:
+        """Reads the recording. EvalError if there is none."""
         if not os.path.exists(file):
             hint = "Record it: --record DIR"
             raise EvalError(f"There is no recording {visible(file)}.", code="cassette-miss", hint=hint)

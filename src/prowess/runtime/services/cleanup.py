@@ -64,24 +64,40 @@ async def find_old_records(
     runtime: Runtime, *, before: float, keep: int = 0, with_sessions: bool = False
 ) -> OldRecords:
     """Finds copies of runs that ended before this time, except the last `keep`; sessions of the log on request."""
-    found = sorted(_list_copies(runs_folder(runtime.places)), key=lambda each: each.used_at, reverse=True)
+    found = _list_copies(runs_folder(runtime.places))
+    found.sort(key=lambda each: each.used_at, reverse=True)
     place = session_place(runtime)
     old: list[RunCopy] = []
     going_on: list[RunCopy] = []
     for each in found[keep:]:
-        if each.used_at <= before:
-            (going_on if _goes_on(place, each) else old).append(each)
+        if each.used_at > before:
+            continue
+        if _goes_on(place, each):
+            going_on.append(each)
+        else:
+            old.append(each)
     if not with_sessions:
         return OldRecords(old, (), going_on)
-    spared = {each.key.session if each.key else None for each in found[:keep]}
-    async with opened(runtime) as (log, _):
-        infos = await log.sessions() if log is not None else []
-        spared |= await _last_sessions(log, infos, keep) if log is not None else set()
-    now = time.time()
-    sessions = [
-        info.key for info in infos if info.key.session not in spared and _moment(info.updated_at, now) <= before
-    ]
+    spared = {each.key.session for each in found[:keep] if each.key}
+    sessions = await _find_old_sessions(runtime, before, keep, spared)
     return OldRecords(old, sessions, going_on)
+
+
+async def _find_old_sessions(runtime: Runtime, before: float, keep: int, spared: set[str]) -> list[SessionKey]:
+    """Finds sessions of the log that were last used before this time. Keeps `spared`, and those of the last runs."""
+    old: list[SessionKey] = []
+    async with opened(runtime) as (log, _):
+        if log is None:
+            return old
+        infos = await log.sessions()
+        spared = spared | await _last_sessions(log, infos, keep)
+    now = time.time()
+    for info in infos:
+        if info.key.session in spared:
+            continue
+        if _moment(info.updated_at, now) <= before:
+            old.append(info.key)
+    return old
 
 
 async def remove_records(runtime: Runtime, old: OldRecords, *, dry_run: bool = False) -> PrunedRecords:
@@ -90,7 +106,8 @@ async def remove_records(runtime: Runtime, old: OldRecords, *, dry_run: bool = F
     removed = OldRecords(old.copies, old.sessions)
     if not dry_run:
         sessions = await _remove_sessions(runtime, old.sessions, kept)
-        removed = OldRecords(_remove_copies(runtime, old.copies, kept), sessions)
+        run_copies = _remove_copies(runtime, old.copies, kept)
+        removed = OldRecords(run_copies, sessions)
     kept += [_is_going_on(each) for each in old.going_on]
     return PrunedRecords(removed, kept)
 
@@ -99,10 +116,11 @@ async def _remove_sessions(runtime: Runtime, keys: Sequence[SessionKey], kept: l
     removed: list[SessionKey] = []
     if not keys:
         return removed
+    place = session_place(runtime)
     async with opened(runtime) as (log, _):
         for key in keys:
             try:
-                with hold_session(*session_place(runtime), key):
+                with hold_session(*place, key):
                     if log is not None:
                         await log.delete(key)  # with its copies
                 removed.append(key)
@@ -113,70 +131,91 @@ async def _remove_sessions(runtime: Runtime, keys: Sequence[SessionKey], kept: l
 
 def _remove_copies(runtime: Runtime, found: Sequence[RunCopy], kept: list[str]) -> list[RunCopy]:
     removed: list[RunCopy] = []
+    place = session_place(runtime)
     for each in found:
-        if _goes_on(session_place(runtime), each):  # it went on after it was found
+        if _goes_on(place, each):  # it went on after it was found
             kept.append(_is_going_on(each))
             continue
         try:
             remove_copy(each.path)
             removed.append(each)
         except OSError as error:
-            kept.append(f"{each.path}: {(error.strerror or str(error)).lower()}")
+            why = error.strerror or str(error)
+            kept.append(f"{each.path}: {why.lower()}")
     return removed
 
 
 def _goes_on(place: tuple[str, str], copy: RunCopy) -> bool:
-    return not copy.has_ended and copy.key is not None and is_held(*place, copy.key)
+    """True while somebody holds the session of a run that has not ended."""
+    if copy.has_ended or copy.key is None:
+        return False
+    return is_held(*place, copy.key)
 
 
 def _is_going_on(copy: RunCopy) -> str:
     return f"{copy.path}: the run is going on"
 
 
-async def _last_sessions(log: EventLog, infos: Sequence[SessionInfo], keep: int) -> set[str | None]:
+async def _last_sessions(log: EventLog, infos: Sequence[SessionInfo], keep: int) -> set[str]:
     """Returns the sessions of the last runs: a log can have runs whose folder is gone."""
-    found: set[str | None] = set()
+    found: set[str] = set()
     runs = 0
-    for info in sorted(infos, key=lambda each: each.updated_at, reverse=True):
+    newest_first = sorted(infos, key=lambda each: each.updated_at, reverse=True)
+    for info in newest_first:
         if runs >= keep:
             break
         found.add(info.key.session)
         try:
-            runs += len([line async for line in log.lines(info.key) if '"type":"run_started"' in line])
+            begun = [line async for line in log.lines(info.key) if '"type":"run_started"' in line]
         except StoreError:  # damaged: its runs are not counted, so that no fewer are kept
             continue
+        runs += len(begun)
     return found
 
 
 def _list_copies(folder: str) -> list[RunCopy]:
-    found = []
+    found: list[RunCopy] = []
     for name, path in copies(folder):
         told = load_summary(path)
-        try:
-            used_at = os.stat(os.path.join(path, EVENTS)).st_mtime
-        except OSError:
-            used_at = os.lstat(path).st_mtime
+        used_at = _written_at(path)
+        has_ended = False
         if told is not None:  # more exact than the time of a file, which may have been copied
-            used_at = _moment(told.get("finished_at"), used_at)
-        run, key = name.partition("-")[2], find_key(path, told)
-        has_ended = told is not None and told.get("finished_at") is not None
+            finished_at = told.get("finished_at")
+            used_at = _moment(finished_at, used_at)
+            has_ended = finished_at is not None
+        _, _, run = name.partition("-")
+        key = find_key(path, told)
         found.append(RunCopy(path, run, key, has_ended, used_at, _size(path)))
     return found
 
 
-def _moment(at: Any, instead: float) -> float:
+def _written_at(path: str) -> float:
+    """Returns when events were last written into the folder of a run."""
+    events = os.path.join(path, EVENTS)
     try:
-        return datetime.fromisoformat(at).timestamp() if isinstance(at, str) else instead
+        return os.stat(events).st_mtime
+    except OSError:
+        return os.lstat(path).st_mtime
+
+
+def _moment(at: Any, instead: float) -> float:
+    """Parses a time. Returns `instead` when it is none."""
+    if not isinstance(at, str):
+        return instead
+    try:
+        return datetime.fromisoformat(at).timestamp()
     except (ValueError, OverflowError):
         return instead
 
 
 def _size(path: str) -> int:
+    """Returns the size of the files in a folder."""
     total = 0
     for top, _, names in os.walk(path):
         for name in names:
+            file = os.path.join(top, name)
             try:
-                total += os.lstat(os.path.join(top, name)).st_size
+                total += os.lstat(file).st_size
             except OSError:
                 continue
     return total
@@ -196,14 +235,23 @@ async def look_at_session(runtime: Runtime, key: SessionKey) -> SessionContent:
     """Returns what `delete_session` would remove. Raises StoreError when there is no such session."""
     async with opened_session(runtime, key) as (info, _):
         events = info.head.seq
-    return SessionContent(events, await _own_artifacts(runtime.open_artifacts(), key))
+    store = runtime.open_artifacts()
+    artifacts = await _own_artifacts(store, key)
+    return SessionContent(events, artifacts)
 
 
 async def _own_artifacts(store: ArtifactStore | None, key: SessionKey) -> list[tuple[str, int]]:
+    """Returns the artifacts that belong to the session, not to the user, as (name, version)."""
+    found: list[tuple[str, int]] = []
     if store is None:
-        return []
-    names = [name for name in await store.names(key) if not artifact_scope(name)[0]]
-    return [(name, version) for name in names for version in await store.versions(key, name)]
+        return found
+    for name in await store.names(key):
+        of_user, _ = artifact_scope(name)
+        if of_user:
+            continue
+        versions = await store.versions(key, name)
+        found += [(name, version) for version in versions]
+    return found
 
 
 async def delete_session(runtime: Runtime, key: SessionKey, artifacts: Sequence[tuple[str, int]] | None) -> str | None:
@@ -216,7 +264,8 @@ async def delete_session(runtime: Runtime, key: SessionKey, artifacts: Sequence[
     with hold_session(*place, key):
         if artifacts is not None:
             workspace = remove_place(*place, key)
-            if (store := runtime.open_artifacts()) is not None:
+            store = runtime.open_artifacts()
+            if store is not None:
                 for name, version in artifacts:
                     await store.delete(key, name, version=version)
         async with opened_session(runtime, key) as (_, log):
@@ -247,8 +296,10 @@ class CleanedWorkspaces(NamedTuple):
 
 
 def list_workspaces(runtime: Runtime) -> WorkspaceList:
+    """Lists the files that sessions have left on disk."""
     dir = workspace_dir(runtime.config, runtime.places)
-    return WorkspaceList(dir, trees_of(dir), list_leftovers(dir))
+    left = list_leftovers(dir)
+    return WorkspaceList(dir, trees_of(dir), left)
 
 
 def clean_workspaces(
@@ -266,26 +317,27 @@ def clean_workspaces(
     except (ProwessError, OSError, ValueError, RecursionError) as error:  # unknown which of them are needed
         return cleaned._replace(problem=str(error))
     trees, used = clean_trees(dir, store, old, named, dry_run=dry_run)
-    of_others = [info for info in old.of_others if info.digest not in named]
-    ours = [info for info in (*old.free, *old.of_others) if info.digest in named]
-    return CleanedWorkspaces(
-        dir,
-        removed._replace(trees=trees),
-        in_use._replace(trees=used),
-        needed=len(ours) + len(of_others),
-        others=old.others if of_others else (),
+    needed_by_us = [info for info in (*old.free, *old.of_others) if info.digest in named]
+    needed_by_others = [info for info in old.of_others if info.digest not in named]
+    others = old.others if needed_by_others else ()
+    return cleaned._replace(
+        removed=removed._replace(trees=trees),
+        in_use=in_use._replace(trees=used),
+        needed=len(needed_by_us) + len(needed_by_others),
+        others=others,
     )
 
 
 async def _find_old_trees(runtime: Runtime, dir: str, older_than_s: float) -> tuple[str, OldTrees, set[str]]:
     """Returns (our store, trees that are old enough, digests that sessions of our store have loaded)."""
+    named: set[str] = set()
     async with opened(runtime) as (log, store):
         old = find_old_trees(dir, store, older_than_s=older_than_s)
-        named: set[str] = set()
-        if log is not None and (old.free or old.of_others):
-            for tenant in old.tenants:
-                named |= await _loaded_digests(log, tenant)
-        return store, old, named
+        if log is None or not (old.free or old.of_others):
+            return store, old, named
+        for tenant in old.tenants:
+            named |= await _loaded_digests(log, tenant)
+    return store, old, named
 
 
 async def _loaded_digests(log: EventLog, tenant: str) -> set[str]:
@@ -294,5 +346,6 @@ async def _loaded_digests(log: EventLog, tenant: str) -> set[str]:
     for info in await log.sessions(tenant):
         async for line in log.lines(info.key):
             if '"type":"skill_loaded"' in line:
-                found.add(str(json.loads(line).get("digest")))
+                event = json.loads(line)
+                found.add(str(event.get("digest")))
     return found

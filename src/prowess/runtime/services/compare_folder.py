@@ -26,12 +26,17 @@ class Comparison:
 
 def compare_folder(folder: str, expected_digest: str | None, expected: Iterable[SkillFile]) -> Comparison:
     """Hashes the files of a folder, and compares them with the expected ones. Without a digest nothing is expected."""
-    is_there = os.path.isdir(folder)
-    files, notes = hash_files(folder) if is_there else ([], [])
+    files: list[SkillFile] = []
+    notes: list[str] = []
+    digest = None
+    if os.path.isdir(folder):
+        files, notes = hash_files(folder)
+        digest = digest_of(files)
     if os.path.islink(folder):
         notes = [*notes, "Its folder is a link."]
-    digest = digest_of(files) if is_there else None
-    differences = file_differences(expected, files) if expected_digest not in (None, digest) else []
+    differences: list[FileDifference] = []
+    if expected_digest not in (None, digest):
+        differences = file_differences(expected, files)
     return Comparison(
         digest=digest, expected_digest=expected_digest, differences=tuple(differences), notes=tuple(notes)
     )

@@ -68,19 +68,25 @@ async def examine_isolation(runtime: Runtime) -> DoctorIsolation:
     try:
         isolation = await _find_isolation(runtime, runtime.config)
     except ProwessError as error:
-        return {**found, "notes": [error.message], "hint": error.hint}
-    hint = None
+        found["notes"] = [error.message]
+        found["hint"] = error.hint
+        return found
+    found["executor"] = isolation.executor
+    found["mechanism"] = isolation.mechanism
+    found["notes"] = list(isolation.notes)
+    found["hint"] = _how_to_improve(isolation, configured)
+    return found
+
+
+def _how_to_improve(isolation: Isolation, configured: str) -> str | None:
+    """Returns a hint for a person. `configured` is the executor of the settings."""
     if not isolation.is_isolated:
-        hint = "auto takes a sandbox: workspace.executor." if configured == "local" else TO_GET_ONE
-    elif isolation.mechanism == LANDLOCK and why_no_bubblewrap() is not None:
-        hint = "For a stronger one install bubblewrap, on Debian and Ubuntu: apt-get install bubblewrap."
-    return {
-        "configured": configured,
-        "executor": isolation.executor,
-        "mechanism": isolation.mechanism,
-        "notes": list(isolation.notes),
-        "hint": hint,
-    }
+        if configured == "local":
+            return "auto takes a sandbox: workspace.executor."
+        return TO_GET_ONE
+    if isolation.mechanism == LANDLOCK and why_no_bubblewrap() is not None:
+        return "For a stronger one install bubblewrap, on Debian and Ubuntu: apt-get install bubblewrap."
+    return None
 
 
 async def _find_isolation(runtime: Runtime, config: Config) -> Isolation:
@@ -108,7 +114,8 @@ async def examine_workspace(runtime: Runtime) -> dict[str, Any]:
     }
     try:
         places = await asyncio.to_thread(list_places, dir)
-        document |= {"workspaces": len(places), "size_bytes": sum(info.size_bytes for info in places)}
+        document["workspaces"] = len(places)
+        document["size_bytes"] = sum(info.size_bytes for info in places)
     except ProwessError as error:  # the sandboxes are tried all the same, to show every problem
         document["error"] = error.to_json()
     try:
@@ -118,8 +125,10 @@ async def examine_workspace(runtime: Runtime) -> dict[str, Any]:
             try:
                 isolation = await executor.isolation()
                 document["isolation"] = record_isolation(isolation)
-                check_installed(isolation, config.workspace.require, parse_limits(config.workspace.limits))
-                await _open_one(executor, dir, find_uid(config.workspace.run_as))
+                limits = parse_limits(config.workspace.limits)
+                check_installed(isolation, config.workspace.require, limits)
+                uid = find_uid(config.workspace.run_as)
+                await _open_one(executor, dir, uid)
             finally:
                 await executor.aclose()
     except ProwessError as error:
@@ -129,7 +138,8 @@ async def examine_workspace(runtime: Runtime) -> dict[str, Any]:
 
 async def _open_one(executor: Executor, dir: str, uid: int | None) -> None:
     """Opens a workspace: isolation may work while its user cannot reach the folder."""
-    with OpenPlace(dir, SessionKey(session=f"doctor-{os.getpid()}"), uid=uid) as place:
+    key = SessionKey(session=f"doctor-{os.getpid()}")
+    with OpenPlace(dir, key, uid=uid) as place:
         try:
             workspace = await executor.open(place)
             await workspace.aclose()
@@ -139,8 +149,11 @@ async def _open_one(executor: Executor, dir: str, uid: int | None) -> None:
 
 async def _sandbox(mechanism: Any, processes: Processes, config: Config, dir: str) -> dict[str, Any]:
     """Tries one sandbox now, without the cached result."""
-    run_as, folder = find_uid(config.workspace.run_as), await asyncio.to_thread(_folder_to_try_in, dir)
-    proof = await probe(mechanism, processes, run_as=DEFAULT_UID if run_as is None else run_as, folder=folder)
+    run_as = find_uid(config.workspace.run_as)
+    if run_as is None:
+        run_as = DEFAULT_UID
+    folder = await asyncio.to_thread(_folder_to_try_in, dir)
+    proof = await probe(mechanism, processes, run_as=run_as, folder=folder)
     return {
         "mechanism": mechanism,
         "works": proof.holds,
@@ -161,7 +174,9 @@ def _folder_to_try_in(dir: str) -> str | None:
         make_passable(dir)
     except OSError:  # opening a workspace there reports why
         return None
-    return dir if os.access(dir, os.W_OK) else None
+    if not os.access(dir, os.W_OK):
+        return None
+    return dir
 
 
 async def _container(runtime: Runtime) -> dict[str, Any]:
@@ -171,4 +186,5 @@ async def _container(runtime: Runtime) -> dict[str, Any]:
         isolation = await _find_isolation(runtime, config)
     except ProwessError as error:
         return {"works": False, "isolation": None, "error": error.to_json()}
-    return {"works": True, "isolation": record_isolation(isolation), "error": None, "differs": DIFFERS["container"]}
+    recorded = record_isolation(isolation)
+    return {"works": True, "isolation": recorded, "error": None, "differs": DIFFERS["container"]}

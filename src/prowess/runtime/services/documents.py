@@ -8,14 +8,14 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import TYPE_CHECKING
 
 from prowess._internal.tokens import estimate_bytes
-from prowess.core.catalog_values import Finding
+from prowess.core.catalog_values import Finding, Mode
 from prowess.errors import ProwessError
 from prowess.skills.catalog import Catalog
 from prowess.skills.skill import Entry, Visibility
 
 if TYPE_CHECKING:
     from prowess.runtime.documents.shared import ErrorRow, FindingRow
-    from prowess.runtime.documents.skills import SkillKind, SkillRow
+    from prowess.runtime.documents.skills import SkillControls, SkillKind, SkillRow
     from prowess.skills.render import RowTokens
 
 _NOT_BY_DEFAULT = ("shadowed", "hidden", "off")
@@ -25,28 +25,36 @@ def find_shown(
     catalog: Catalog, *, everything: bool = False, source: str | None = None
 ) -> tuple[list[tuple[Entry, Visibility]], int]:
     """Returns the skills to list, and the number of skills left out."""
-    found = [(entry, catalog.visibility(entry)) for entry in catalog if source in (None, entry.source)]
-    shown = found if everything else [pair for pair in found if pair[1].status not in _NOT_BY_DEFAULT]
-    return shown, len(found) - len(shown)
+    shown: list[tuple[Entry, Visibility]] = []
+    left_out = 0
+    for entry in catalog:
+        if source not in (None, entry.source):
+            continue
+        seen = catalog.visibility(entry)
+        if everything or seen.status not in _NOT_BY_DEFAULT:
+            shown.append((entry, seen))
+        else:
+            left_out += 1
+    return shown, left_out
 
 
 def skill_row(catalog: Catalog, entry: Entry, *, digest: str | None = None) -> SkillRow:
+    seen = catalog.visibility(entry)
+    codes = catalog.finding_codes(entry)
     return {
         "id": entry.id,
         "name": entry.name,
         "description": entry.description,
         "source": entry.source,
         "path": entry.path,
-        **_of_its_kind(entry, catalog.visibility(entry), digest),
+        **_of_its_kind(entry, seen, digest),
         "tokens": rough_tokens(entry),
-        "finding_codes": list(catalog.finding_codes(entry)),
+        "finding_codes": list(codes),
     }
 
 
 def _of_its_kind(entry: Entry, seen: Visibility, digest: str | None = None) -> SkillKind:
     """Returns the part of a row that many skills have in common."""
-    controls = entry.controls
-    allowed = controls.allowed_tools
     return {
         "version": entry.version,
         "digest": digest,
@@ -54,13 +62,21 @@ def _of_its_kind(entry: Entry, seen: Visibility, digest: str | None = None) -> S
         "reasons": list(seen.reasons),
         "model_visible": seen.model_visible,
         "user_visible": seen.user_visible,
-        "controls": {
-            "mode": seen.mode,
-            "allowed_tools": None if allowed is None else list(allowed),
-            "run_mode": controls.run_mode,
-            "role": controls.role,
-            "user_invocable": controls.user_invocable,
-        },
+        "controls": _controls_row(entry, seen.mode),
+    }
+
+
+def _controls_row(entry: Entry, mode: Mode) -> SkillControls:
+    controls = entry.controls
+    allowed = controls.allowed_tools
+    if allowed is not None:
+        allowed = list(allowed)
+    return {
+        "mode": mode,
+        "allowed_tools": allowed,
+        "run_mode": controls.run_mode,
+        "role": controls.role,
+        "user_invocable": controls.user_invocable,
     }
 
 
@@ -93,7 +109,8 @@ def render_finding_rows(findings: Iterable[Finding]) -> Iterator[str]:
     for finding in findings:
         kind = (finding.code, finding.severity, finding.line, finding.message, finding.hint)
         if kind not in kinds:
-            kinds[kind] = json.dumps(finding_row(finding._replace(path="/"))).split('"path": "/"', 1)
+            row = finding_row(finding._replace(path="/"))
+            kinds[kind] = json.dumps(row).split('"path": "/"', 1)
         before, after = kinds[kind]
         yield f'{before}"path": {quoted(finding.path)}{after}'
 

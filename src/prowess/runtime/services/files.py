@@ -50,38 +50,43 @@ def find_attachments(text: str, cwd: str, home: str = "~", taken: Collection[str
             return found[0]
         path = _resolve(name, cwd, home)
         if path not in files:
-            files[path] = _free_name(os.path.basename(os.path.abspath(path)), used)
+            own_name = os.path.basename(os.path.abspath(path))
+            files[path] = _free_name(own_name, used)
         return files[path] + after
 
     changed = _MARK.sub(replace, text)
-    return Attached(changed, tuple((path, f"work/inputs/{name}") for path, name in files.items()))
+    inputs = [(path, f"work/inputs/{name}") for path, name in files.items()]
+    return Attached(changed, tuple(inputs))
 
 
 def _find(quoted: str | None, word: str | None, cwd: str, home: str) -> tuple[str | None, str]:
     """Returns (file name, text after it). The name is None when the word is only text."""
     given = quoted or word or ""
-    tried = [given] if quoted else [given[:end] for end in _ends(given)]
+    tried = [given]
+    bare = given
+    if not quoted:
+        tried = [given[:end] for end in _ends(given)]
+        bare = given.rstrip(_AFTER)
     for name in tried:
         if name.strip(".") and os.path.lexists(_resolve(name, cwd, home)):
             return name, given[len(name) :]
-    bare = given if quoted else given.rstrip(_AFTER)
     if quoted or (bare and _PATH.fullmatch(bare)):
-        raise ConfigError(
-            f"There is no file '{bare[:200]}'.",
-            code="no-file",
-            hint=f"Check the path; if it is only text, write \\@{bare[:60]}",
-        )
+        hint = f"Check the path; if it is only text, write \\@{bare[:60]}"
+        raise ConfigError(f"There is no file '{bare[:200]}'.", code="no-file", hint=hint)
     return None, ""
 
 
 def _ends(word: str) -> Sequence[int]:
     """Returns the ends to try: of the whole word first, then with less and less of its punctuation."""
-    return range(len(word), len(word.rstrip(_AFTER)) - 1, -1)
+    bare = word.rstrip(_AFTER)
+    return range(len(word), len(bare) - 1, -1)
 
 
 def _resolve(name: str, cwd: str, home: str) -> str:
+    """Returns the path that a person means: relative to `cwd`, or with ~ for the home folder."""
     if name == "~" or name.startswith("~/"):
-        name = os.path.expanduser(home) + name[1:]
+        below = name[1:]
+        name = os.path.expanduser(home) + below
     return os.path.join(cwd, name)
 
 
@@ -90,7 +95,8 @@ def _free_name(name: str, used: set[str]) -> str:
     if not name:
         raise ConfigError("The whole machine cannot be attached.", code="no-file", hint="Name a folder below it.")
     stem, extension = os.path.splitext(name)
-    free, number = name, 1
+    free = name
+    number = 1
     while free in used:
         number += 1
         free = f"{stem}-{number}{extension}"
@@ -129,9 +135,16 @@ def copy_files(
                 shutil.copyfileobj(made, out)
             copied.append(target)
         except (OSError, ProwessError) as error:
-            why = str(getattr(error, "strerror", None) or error)
-            warnings.append(why if why.startswith(target) else f"{target} was not written: {why}")
+            warnings.append(_why_not_written(target, error))
     return CopiedFiles(tuple(copied), tuple(warnings))
+
+
+def _why_not_written(target: str, error: OSError | ProwessError) -> str:
+    strerror = getattr(error, "strerror", None)
+    why = str(strerror or error)
+    if why.startswith(target):
+        return why
+    return f"{target} was not written: {why}"
 
 
 _HIDDEN = "its name begins with a dot, and you have not named it. Copy it yourself from the workspace if you want it."

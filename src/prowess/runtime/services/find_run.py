@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -50,62 +50,98 @@ async def opened(runtime: Runtime) -> AsyncIterator[tuple[EventLog | None, str]]
     log = open_log(runtime.config, runtime.places)
     place = str(getattr(log, "path", "")) or "memory:"
     try:
-        yield None if _is_missing_file(place) else log, place
+        if _is_missing_file(place):
+            yield None, place
+        else:
+            yield log, place
     finally:
         await log.close()
 
 
 def _is_missing_file(place: str) -> bool:
-    return os.path.isabs(place) and not os.path.exists(place)
+    if not os.path.isabs(place):
+        return False
+    return not os.path.exists(place)
 
 
 async def find_run(runtime: Runtime, log: EventLog | None, ref: str) -> FoundRun:
     """Returns the run that `ref` names. Raises StoreError when there is none, or more than one."""
-    folder = _folder_at(ref) if _is_path(ref) else None
-    if folder is not None:
+    if _is_path(ref):
+        folder = _folder_at(ref)
         run = _run_of(folder)
-        return await _copied(log, run, folder) if run else FoundRun(os.path.basename(folder), None, None, folder)
-    folders = {name.partition("-")[2]: path for name, path in copies(runs_folder(runtime.places))}
-    wanted = ref.rpartition("Z-")[2] if ref[:1].isdigit() else ref
+        if not run:
+            return FoundRun(os.path.basename(folder), None, None, folder)
+        return await _copied(log, run, folder)
+    folders = folders_by_run(runtime)
+    wanted = ref
+    if ref[:1].isdigit():
+        wanted = ref.rpartition("Z-")[2]
     if wanted in folders:
         return await _copied(log, wanted, folders[wanted])
     for thoroughly in (False, True):  # a run whose first line was changed is found by its other lines
         known: dict[str, SessionInfo | None] = dict.fromkeys(folders)
         known |= await _known(log, thoroughly)
-        meant = [wanted] if wanted in known else [run for run in known if wanted and run.startswith(wanted)]
+        meant = _beginning_with(wanted, known)
         if len(meant) == 1:
-            return await _found(log, meant[0], known[meant[0]], folders)
+            (run,) = meant
+            return await _found(log, run, known[run], folders)
         if meant:
             break
     raise _unknown(ref, list(known), several=meant)
 
 
+def folders_by_run(runtime: Runtime) -> dict[str, str]:
+    """Returns the folder of each run that has a copy."""
+    found: dict[str, str] = {}
+    for name, path in copies(runs_folder(runtime.places)):
+        _, _, run = name.partition("-")
+        found[run] = path
+    return found
+
+
+def _beginning_with(wanted: str, runs: Iterable[str]) -> list[str]:
+    """Returns the run with this id, else those whose ids begin so."""
+    if wanted in runs:
+        return [wanted]
+    if not wanted:
+        return []
+    return [run for run in runs if run.startswith(wanted)]
+
+
 async def _found(log: EventLog | None, run: str, info: SessionInfo | None, folders: Mapping[str, str]) -> FoundRun:
+    """Reads the session of a run. For a child run, returns the run that it belongs to."""
     if info is None or log is None:
         return await _copied(log, run, folders[run])
     record = await read_session(log, info.key)
     summary = record.find(run)
-    whole = summary.run if summary else run  # for a child run, the run that it belongs to
-    return FoundRun(whole, record, summary, folders.get(whole))
+    if summary:
+        run = summary.run
+    folder = folders.get(run)
+    return FoundRun(run, record, summary, folder)
 
 
 async def _copied(log: EventLog | None, run: str, folder: str) -> FoundRun:
-    record, summary = await _in_log(log, run, load_summary(folder))
+    """Returns a run that has a copy, as the log has it, too."""
+    told = load_summary(folder)
+    record, summary = await _in_log(log, run, told)
     return FoundRun(run, record, summary, folder)
 
 
 def events_of(found: FoundRun) -> RunEvents:
     """Returns the events from the log, else from the copy. Raises AuditBroken when nothing is readable."""
     if found.record is not None and found.summary is not None:
-        lines = [line.text for line in found.record.slice(found.summary) if line.text is not None]
+        logged = found.record.slice(found.summary)
+        lines = [line.text for line in logged if line.text is not None]
         return RunEvents(lines, found.record.of(found.summary), found.summary)
-    lines = (load_lines(found.folder) if found.folder else None) or []
+    lines = None
+    if found.folder:
+        lines = load_lines(found.folder)
+    lines = lines or []
     copied = SessionRecord.of_lines(lines)
     if not copied.runs:
-        raise AuditBroken(
-            f"The record of run '{found.run}' cannot be read.",
-            hint=f"See what is wrong with it: prowess runs verify {found.folder or found.run}",
-        )
+        problem = f"The record of run '{found.run}' cannot be read."
+        where = found.folder or found.run
+        raise AuditBroken(problem, hint=f"See what is wrong with it: prowess runs verify {where}")
     summary = copied.find(found.run) or copied.runs[0]
     return RunEvents(lines, copied.of(summary), summary)
 
@@ -124,12 +160,17 @@ def copies(folder: str) -> Iterator[tuple[str, str]]:
 
 def load_summary(folder: str) -> dict[str, Any] | None:
     """Returns the run.json of a copy, or None when it is missing or unreadable."""
+    path = os.path.join(folder, SUMMARY)
     try:
-        data = read_regular(os.path.join(folder, SUMMARY), _SUMMARY_BYTES)
-        document = json.loads(data, object_pairs_hook=without_duplicates) if len(data) <= _SUMMARY_BYTES else None
+        data = read_regular(path, _SUMMARY_BYTES)
+        if len(data) > _SUMMARY_BYTES:
+            return None
+        document = json.loads(data, object_pairs_hook=without_duplicates)
     except (OSError, ValueError, RecursionError):
         return None
-    return document if isinstance(document, dict) else None
+    if not isinstance(document, dict):
+        return None
+    return document
 
 
 def find_key(folder: str, told: Mapping[str, Any] | None) -> SessionKey | None:
@@ -137,41 +178,48 @@ def find_key(folder: str, told: Mapping[str, Any] | None) -> SessionKey | None:
     try:
         if told is not None:
             return from_json(SessionKey, told.get("key"))
-        with open(open_regular(os.path.join(folder, EVENTS)), "rb") as file:
-            return parse_event(json.loads(file.readline(_EVENTS_BYTES))).key
+        path = os.path.join(folder, EVENTS)
+        with open(open_regular(path), "rb") as file:
+            line = file.readline(_EVENTS_BYTES)
+        return parse_event(json.loads(line)).key
     except (OSError, ValueError, RecursionError, TypeError):
         return None
 
 
 def load_lines(folder: str) -> list[str] | None:
     """Returns the lines of a copy unchecked, or None when events.jsonl cannot be read."""
+    path = os.path.join(folder, EVENTS)
     try:
-        data = read_regular(os.path.join(folder, EVENTS), _EVENTS_BYTES)
+        data = read_regular(path, _EVENTS_BYTES)
     except OSError:
         return None
-    lines = data.decode("utf-8", "surrogateescape").split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
+    text = data.decode("utf-8", "surrogateescape")
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return lines
 
 
 def _is_path(ref: str) -> bool:
-    return os.sep in ref or ref.endswith(".jsonl") or ref in (".", "..")
+    """True for a path; an id has no slash, and no ending."""
+    if os.sep in ref or ref in (".", ".."):
+        return True
+    return ref.endswith(".jsonl")
 
 
 def _folder_at(ref: str) -> str:
-    path = os.path.abspath(ref)
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    if not os.path.isdir(path) and os.path.basename(path) not in (EVENTS, SUMMARY):
-        raise StoreError(
-            f"There is no record at '{ref[:200]}'.",
-            code="run-unknown",
-            hint="Name the folder of a run, or its events.jsonl; see: prowess runs list",
-        )
-    if not os.path.isfile(os.path.join(folder, EVENTS)):
-        raise StoreError(
-            f"There is no {EVENTS} in '{folder[:200]}'.",
-            code="run-unknown",
-            hint="Name the folder of a run; see: prowess runs list",
-        )
+    """Returns the folder of a run, given by its path or by that of a file in it."""
+    folder = os.path.abspath(ref)
+    if not os.path.isdir(folder):
+        folder, name = os.path.split(folder)
+        if name not in (EVENTS, SUMMARY):
+            problem = f"There is no record at '{ref[:200]}'."
+            hint = "Name the folder of a run, or its events.jsonl; see: prowess runs list"
+            raise StoreError(problem, code="run-unknown", hint=hint)
+    events = os.path.join(folder, EVENTS)
+    if not os.path.isfile(events):
+        problem = f"There is no {EVENTS} in '{folder[:200]}'."
+        raise StoreError(problem, code="run-unknown", hint="Name the folder of a run; see: prowess runs list")
     return folder
 
 
@@ -180,14 +228,16 @@ def _run_of(folder: str) -> str | None:
     told = load_summary(folder)
     if told and isinstance(told.get("run"), str):
         return told["run"]
-    for line in (load_lines(folder) or [])[:1]:
+    lines = load_lines(folder)
+    if lines:
         try:
-            data = json.loads(line)
+            data = json.loads(lines[0])
         except (ValueError, RecursionError):
-            break
+            data = None
         if isinstance(data, dict) and isinstance(data.get("run"), str):
             return data["run"]
-    return os.path.basename(folder).partition("Z-")[2] or None
+    _, _, run = os.path.basename(folder).partition("Z-")
+    return run or None
 
 
 async def _in_log(
@@ -196,17 +246,31 @@ async def _in_log(
     """Looks a run up in the log. Reads the session that the copy names first, because a log can have many."""
     if log is None:
         return None, None
-    key = told.get("key") if told else None
-    named = key.get("session") if isinstance(key, dict) else None
-    infos = sorted(await log.sessions(), key=lambda info: (info.key.session == named, info.updated_at), reverse=True)
+    named = named_session(told)
+    infos = list(await log.sessions())
+    infos.sort(key=lambda info: (info.key.session == named, info.updated_at), reverse=True)
     own: SessionRecord | None = None
     for info in infos:
         record = await read_session(log, info.key)
-        if (summary := record.find(run)) is not None:
+        summary = record.find(run)
+        if summary is not None:
             return record, summary
         if info.key.session == named:
             own = record
     return own, None
+
+
+def named_session(told: Mapping[str, Any] | None) -> str | None:
+    """Returns the session that the run.json of a copy names."""
+    if told is None:
+        return None
+    key = told.get("key")
+    if not isinstance(key, dict):
+        return None
+    session = key.get("session")
+    if not isinstance(session, str):
+        return None
+    return session
 
 
 async def _known(log: EventLog | None, thoroughly: bool) -> dict[str, SessionInfo]:
@@ -225,23 +289,28 @@ async def _known(log: EventLog | None, thoroughly: bool) -> dict[str, SessionInf
 
 
 async def _begun(log: EventLog, info: SessionInfo) -> list[str]:
+    """Returns the runs whose first line a session has."""
     runs: list[str] = []
     try:
         async for line in log.lines(info.key):
             if isinstance(line, str) and '"type":"run_started"' in line:
-                runs.append(parse_event(json.loads(line)).run)
+                event = parse_event(json.loads(line))
+                runs.append(event.run)
     except (StoreError, ValueError, RecursionError, TypeError):
         return runs  # damaged: the thorough search finds the rest
     return runs
 
 
 def _unknown(ref: str, runs: list[str], several: list[str]) -> StoreError:
+    """Makes the error about a run that does not exist, or of which there are several."""
+    shown = ref[:100]
     if len(several) > 1:
-        return StoreError(
-            f"'{ref[:100]}' can be one of {len(several)} runs.",
-            code="run-ambiguous",
-            hint=f"Give more of its id: {', '.join(several[:4])}.",
-        )
+        problem = f"'{shown}' can be one of {len(several)} runs."
+        ids = ", ".join(several[:4])
+        return StoreError(problem, code="run-ambiguous", hint=f"Give more of its id: {ids}.")
+    hint = "See: prowess runs list"
     near = difflib.get_close_matches(ref, runs, n=3)
-    meant = f"Did you mean {' or '.join(near)}? " if near else ""
-    return StoreError(f"No run '{ref[:100]}'.", code="run-unknown", hint=f"{meant}See: prowess runs list")
+    if near:
+        meant = " or ".join(near)
+        hint = f"Did you mean {meant}? {hint}"
+    return StoreError(f"No run '{shown}'.", code="run-unknown", hint=hint)

@@ -16,11 +16,11 @@ from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import finding_row, skill_row
 from prowess.skills.render import cost_in_catalog, render_skill, skill_tokens
 from prowess.skills.requirements import missing_requirements
-from prowess.skills.skill import Entry, Skill
+from prowess.skills.skill import Entry, Skill, SkillFile
 from prowess.tools.profiles import PROFILES
 
 if TYPE_CHECKING:
-    from prowess.runtime.documents.skills import InPrompt, InspectDocument, WhyRow
+    from prowess.runtime.documents.skills import FileRow, InPrompt, InspectDocument, WhyRow
 
 _IN_PROMPT: tuple[InPrompt, ...] = ("shown", "name_only", "searchable", "hidden")
 
@@ -29,12 +29,14 @@ def inspect_skill(runtime: Runtime, entry: Entry) -> InspectDocument:
     """Returns the document of `prowess inspect`."""
     catalog = runtime.catalog
     skill, trouble = _try_to_load(runtime, entry)
-    row = skill_row(catalog, entry, digest=skill.digest if skill else None)
     findings = [*catalog.findings_of(entry), *trouble]
-    files = skill.files if skill else ()
+    row = skill_row(catalog, entry)
     if skill:
+        row["digest"] = skill.digest
         row["tokens"] = skill_tokens(skill)
         findings += check_loaded(skill)
+    controls = entry.controls
+    rows = [finding_row(finding) for finding in findings]
     return {
         "schema": "prowess.inspect/1",
         "skill": {
@@ -42,46 +44,56 @@ def inspect_skill(runtime: Runtime, entry: Entry) -> InspectDocument:
             "qualified_name": entry.qualified,
             "declared_name": entry.declared or entry.name,
             "location": entry.location,
-            "user_invocable": entry.controls.user_invocable,
-            "argument_hint": entry.controls.argument_hint,
-            "paths": list(entry.controls.paths),
-            "requires": {kind: list(items) for kind, items in entry.controls.requires},
-            "missing": missing_requirements(entry.controls, runtime.environ, catalog.__contains__),
+            "user_invocable": controls.user_invocable,
+            "argument_hint": controls.argument_hint,
+            "paths": list(controls.paths),
+            "requires": {kind: list(items) for kind, items in controls.requires},
+            "missing": missing_requirements(controls, runtime.environ, catalog.__contains__),
             "keywords": list(entry.keywords),
             "fields": dict(skill.fields) if skill else {},
-            "files": [{"path": f.path, "size_bytes": f.size_bytes, "executable": f.executable} for f in files],
+            "files": [_file_row(file) for file in skill.files] if skill else [],
             "docs": list(skill.docs) if skill else [],
         },
         "why": _explain(runtime, entry),
-        "findings": [finding_row(finding) for finding in findings],
+        "findings": rows,
     }
 
 
+def _file_row(file: SkillFile) -> FileRow:
+    return {"path": file.path, "size_bytes": file.size_bytes, "executable": file.executable}
+
+
 def _try_to_load(runtime: Runtime, entry: Entry) -> tuple[Skill | None, list[Finding]]:
-    if runtime.catalog.visibility(entry).status == "invalid":
+    """Returns the skill, or the findings that say why it cannot be loaded."""
+    seen = runtime.catalog.visibility(entry)
+    if seen.status == "invalid":
         return None, []
     try:
-        return runtime.load_entry(entry), []
+        skill = runtime.load_entry(entry)
     except SkillError as error:
-        return None, list(getattr(error, "findings", ()))
+        findings = getattr(error, "findings", ())
+        return None, list(findings)
+    return skill, []
 
 
 def _explain(runtime: Runtime, entry: Entry) -> WhyRow:
     """Explains whether a model sees the skill, and which rule or budget decided."""
     seen = runtime.catalog.visibility(entry)
     plan = runtime.plan()
+    budget = plan.tokens.budget
     place: InPrompt = next(kind for kind in _IN_PROMPT if entry.id in getattr(plan, kind))
     reasons = list(seen.reasons)
     if place == "searchable":
         reasons.append(
-            f"the catalog's budget of {plan.tokens.budget} tokens has no room left for its description, after "
+            f"the catalog's budget of {budget} tokens has no room left for its description, after "
             f"{len(plan.shown)} skills that come first; the model finds it with skill_search"
         )
-    if refused := _refused(runtime, entry, plan):
+    refused = _refused(runtime, entry, plan)
+    if refused:
         place = "hidden"
         reasons.append(refused)
     if not reasons:
-        reasons = ["nothing restricts it, and the catalog's budget has room for it"]
+        reasons.append("nothing restricts it, and the catalog's budget has room for it")
     return {
         "status": seen.status,
         "model_visible": seen.model_visible and not refused,
@@ -89,17 +101,19 @@ def _explain(runtime: Runtime, entry: Entry) -> WhyRow:
         "mode": seen.mode,
         "in_prompt": place,
         "reasons": reasons,
-        "budget": {"budget": plan.tokens.budget, "used": plan.tokens.used},
+        "budget": {"budget": budget, "used": plan.tokens.used},
     }
 
 
 def _refused(runtime: Runtime, entry: Entry, plan: CatalogPlan) -> str:
     """Returns why policy hides the skill from models; empty when it does not."""
     try:
-        denied = entry.id in runtime.offer(plan).hidden and entry.id not in plan.hidden
+        offered = runtime.offer(plan)
     except ConfigError as error:
         return f"no model is told anything while the policy is broken: {error.message}"
-    return f"a rule denies it; which one: prowess policy check skill_load {entry.id}" if denied else ""
+    if entry.id in offered.hidden and entry.id not in plan.hidden:
+        return f"a rule denies it; which one: prowess policy check skill_load {entry.id}"
+    return ""
 
 
 class SkillTokens(NamedTuple):
@@ -116,15 +130,21 @@ class FixedTokens(NamedTuple):
 
 
 def count_skills(runtime: Runtime, entries: Iterable[Entry], counter: TokenCounter) -> list[SkillTokens]:
+    """Counts skills, each in the catalog and loaded."""
     return [_count_skill(runtime, entry, counter) for entry in entries]
 
 
 def _count_skill(runtime: Runtime, entry: Entry, counter: TokenCounter) -> SkillTokens:
+    """Counts a skill. One that cannot be loaded has only its estimated entry in the catalog."""
+    catalog = entry.catalog_tokens
+    body = None
     try:
         skill = runtime.load_entry(entry)
     except SkillError:
-        return SkillTokens(entry.id, entry.name, entry.catalog_tokens, None)
-    return SkillTokens(entry.id, entry.name, cost_in_catalog(skill.entry, counter), counter(render_skill(skill)))
+        return SkillTokens(entry.id, entry.name, catalog, body)
+    catalog = cost_in_catalog(skill.entry, counter)
+    body = counter(render_skill(skill))
+    return SkillTokens(entry.id, entry.name, catalog, body)
 
 
 def count_fixed(runtime: Runtime, counter: TokenCounter) -> dict[Profile, FixedTokens]:
@@ -133,8 +153,12 @@ def count_fixed(runtime: Runtime, counter: TokenCounter) -> dict[Profile, FixedT
 
 
 def _count_profile(runtime: Runtime, profile: Profile, counter: TokenCounter) -> FixedTokens:
+    """Counts the guidance and the tool schemas of one profile."""
     guidance, specs = fixed_prompt(runtime, profile)
-    told = [{"name": spec.name, "description": spec.description, "parameters": spec.parameters} for spec in specs]
-    schemas = sum(counter(json.dumps(each, ensure_ascii=False, separators=(",", ":"))) for each in told)
+    schemas = 0
+    for spec in specs:
+        schema = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+        text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+        schemas += counter(text)
     of_guidance = counter(guidance)
     return FixedTokens(of_guidance, schemas, of_guidance + schemas)

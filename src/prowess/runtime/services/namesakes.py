@@ -15,24 +15,32 @@ def find_precedence(runtime: Runtime, folder: str) -> Callable[[str], str]:
     It returns "" if no other root has the name, or if the folder is no root. Skills behind an address are not looked
     for. A pack may have 1,000 skills, so the roots are resolved once.
     """
-    found = [root for root in all_roots(runtime.places, runtime.loaded, runtime.trust, ()) if not root.url]
-    roots = sorted(found, key=lambda root: PRIORITY.index(root.source))  # stable: roots keep their given order
+    found = all_roots(runtime.places, runtime.loaded, runtime.trust, ())
+    roots = [root for root in found if not root.url]
+    roots.sort(key=lambda root: PRIORITY.index(root.source))  # stable: roots keep their given order
     places = [os.path.realpath(root.path) for root in roots]
-    if (here := os.path.realpath(folder)) not in places:
+    here = os.path.realpath(folder)
+    if here not in places:
         return lambda name: ""
     at = places.index(here)
-    others = [number for number, place in enumerate(places) if number != at and os.path.isdir(place)]
+    source = roots[at].source
+    others: list[int] = []
+    for number, place in enumerate(places):
+        if number != at and os.path.isdir(place):
+            others.append(number)
 
     def tell(name: str) -> str:
         for number in others:
-            if not os.path.isfile(os.path.join(places[number], name, "SKILL.md")):
+            path = os.path.join(places[number], name)
+            skill_md = os.path.join(path, "SKILL.md")
+            if not os.path.isfile(skill_md):
                 continue
             root = roots[number]
             id = f"{root.source}:{name}"
-            trusted = root.trusted or runtime.trust.accepted_skills.get(os.path.join(places[number], name))
+            trusted = root.trusted or runtime.trust.accepted_skills.get(path)
             if number > at or not trusted:  # an untrusted skill never stands before a trusted one
                 return f"'{name}' will be used instead of {id}, which can still be named by its id."
-            return f"'{name}' will stand behind {id}, and can only be named by its id: {roots[at].source}:{name}."
+            return f"'{name}' will stand behind {id}, and can only be named by its id: {source}:{name}."
         return ""
 
     return tell

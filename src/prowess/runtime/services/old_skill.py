@@ -25,35 +25,47 @@ def export_old_skill(entry: Entry, ref: str, into: str, runtime: Runtime, *, acc
 
     Returns True for a pack. Without `accepts_packs` it is refused."""
     shutil.rmtree(into, ignore_errors=True)  # of a run that is resumed
-    home = os.path.join(into, *(entry.rel or entry.name).split("/"))
+    shown = visible(ref[:80])
+    parts = (entry.rel or entry.name).split("/")
+    home = os.path.join(into, *parts)
     pack = user_path(runtime.places.cwd, ref)
     is_pack = os.path.isfile(pack)
     if is_pack and not accepts_packs:  # its skill would stand before the installed one
-        what = f"A case names the pack '{visible(ref[:80])}', and this project is not trusted."
-        raise EvalError(
-            what, code="old-skill-untrusted", hint=f"Name it yourself: --arms old_skill={visible(ref[:80])}"
-        )
+        problem = f"A case names the pack '{shown}', and this project is not trusted."
+        raise EvalError(problem, code="old-skill-untrusted", hint=f"Name it yourself: --arms old_skill={shown}")
     with tempfile.TemporaryDirectory() as work:
         if is_pack:
-            found = [name for name in unpack(pack, work) if name.rpartition("/")[2].lower() == "skill.md"]
-            shutil.copytree(os.path.join(work, os.path.dirname(min(found, key=len, default=""))), home)
+            _export_pack(pack, work, home)
         elif not ref.startswith("-"):
             _export_commit(entry, ref, work, home, runtime)
     if find_skill_md(home) is None:
-        raise EvalError(
-            f"There is no version '{visible(ref[:80])}' of the skill in {entry.real_path}.",
-            code="old-skill-missing",
-            hint="Name a branch, tag or commit that has it, or the path of a pack: old_skill=REF",
-        )
+        problem = f"There is no version '{shown}' of the skill in {entry.real_path}."
+        hint = "Name a branch, tag or commit that has it, or the path of a pack: old_skill=REF"
+        raise EvalError(problem, code="old-skill-missing", hint=hint)
     return is_pack
 
 
+def _export_pack(pack: str, work: str, home: str) -> None:
+    """Copies the folder of the outermost SKILL.md of a pack."""
+    found: list[str] = []
+    for path in unpack(pack, work):
+        _, _, name = path.rpartition("/")
+        if name.lower() == "skill.md":
+            found.append(path)
+    outermost = min(found, key=len, default="")
+    folder = os.path.join(work, os.path.dirname(outermost))
+    shutil.copytree(folder, home)
+
+
 def _export_commit(entry: Entry, ref: str, work: str, home: str, runtime: Runtime) -> None:
+    ends = time.monotonic() + _TIMEOUT_S
     try:
-        ends = time.monotonic() + _TIMEOUT_S
         git = GitRepository("", work, environ=runtime.environ, ends=ends, around=entry.real_path)
-        write_members(git.read_around(ref) or (), home)
+        members = git.read_around(ref)
+        write_members(members or (), home)
     except GitFailure as error:
-        said = "it is not on PATH" if error.reason == "missing" else visible(error.words.strip()[:200])
-        message, hint = f"Git cannot read {entry.real_path}: {said or error.reason}.", "Name a pack: old_skill=PATH"
-        raise EvalError(message, code=f"git-{error.reason}", hint=hint) from error
+        said = visible(error.words.strip()[:200]) or error.reason
+        if error.reason == "missing":
+            said = "it is not on PATH"
+        problem = f"Git cannot read {entry.real_path}: {said}."
+        raise EvalError(problem, code=f"git-{error.reason}", hint="Name a pack: old_skill=PATH") from error

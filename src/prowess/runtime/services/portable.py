@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from prowess._internal.files import read_regular
 from prowess.errors import ProwessError
+from prowess.runtime.config import LoadedConfig
 from prowess.runtime.runtime import Runtime, all_roots, open_runtime
 from prowess.runtime.settings import default_values
 from prowess.skills.skill import Root, Skill
@@ -33,26 +34,35 @@ def as_values(runtime: Runtime, roots: Sequence[str]) -> PortableValues:
     policy = os.path.join(runtime.places.project, ".agent", "policy.toml")
     trusted = runtime.trusts_project
     if trusted and os.path.isfile(policy):
-        trusted = runtime.accepts(policy, read_regular(policy, _MOST_POLICY, follow=True).decode("utf-8", "replace"))
-    loaded, known = runtime.loaded, default_values()
-    settings = {
-        name: reduce(getattr, name.split("."), loaded.config)
-        for name, origin in loaded.origins.items()
-        if origin != "default" and name in known and name != "skill_roots"
-    }
-    found = all_roots(runtime.places, loaded, runtime.trust, roots)
+        data = read_regular(policy, _MOST_POLICY, follow=True)
+        trusted = runtime.accepts(policy, data.decode("utf-8", "replace"))
+    found = all_roots(runtime.places, runtime.loaded, runtime.trust, roots)
     there = [root for root in found if root.url or os.path.isdir(root.path)]
-    return PortableValues(runtime.places.cwd, there, trusted, settings)
+    return PortableValues(runtime.places.cwd, there, trusted, _changed_settings(runtime.loaded))
+
+
+def _changed_settings(loaded: LoadedConfig) -> dict[str, Any]:
+    """Returns the settings that are not the default, besides the roots."""
+    known = default_values()
+    settings: dict[str, Any] = {}
+    for name, origin in loaded.origins.items():
+        if origin == "default" or name not in known or name == "skill_roots":
+            continue
+        settings[name] = reduce(getattr, name.split("."), loaded.config)
+    return settings
 
 
 def open_values(values: PortableValues, *, off: Collection[str] = (), more: Sequence[Skill] = ()) -> Runtime:
     """Opens a runtime that stores nothing. Skills in `off` are not there; those in `more` are added."""
-    modes = {**values.settings.get("skills.modes", {}), **dict.fromkeys(sorted(off), "off")}
+    modes = dict(values.settings.get("skills.modes", {}))
+    modes |= dict.fromkeys(sorted(off), "off")
+    trust = "1" if values.trusted else "0"
+    flags = {**values.settings, "skills.modes": modes or None, "store": "memory:", "artifacts": "memory:"}
     opened = open_runtime(
         cwd=values.cwd,
-        environ={**os.environ, "PROWESS_TRUST": "1" if values.trusted else "0"},
+        environ={**os.environ, "PROWESS_TRUST": trust},
         without_files=True,  # the settings have what they say
-        flags={**values.settings, "skills.modes": modes or None, "store": "memory:", "artifacts": "memory:"},
+        flags=flags,
         more=[*values.roots, *more],
     )
     # Nothing has to be closed: a runtime owns no resources until a session is opened.
@@ -61,11 +71,15 @@ def open_values(values: PortableValues, *, off: Collection[str] = (), more: Sequ
 
 def catalog_digest(runtime: Runtime) -> str:
     """Returns the digest of the skills that a model can choose from."""
-    visible = [each for each in runtime.catalog.entries if runtime.catalog.visibility(each).model_visible]
+    catalog = runtime.catalog
+    entries = [entry for entry in catalog.entries if catalog.visibility(entry).model_visible]
+    entries.sort(key=lambda entry: entry.id)
     found: list[tuple[str, str]] = []
-    for entry in sorted(visible, key=lambda entry: entry.id):
+    for entry in entries:
         try:
-            found.append((entry.id, runtime.load_entry(entry).digest))
+            digest = runtime.load_entry(entry).digest
         except ProwessError:  # it cannot be loaded, so no model can choose it either
-            found.append((entry.id, ""))
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
+            digest = ""
+        found.append((entry.id, digest))
+    data = json.dumps(found).encode()
+    return hashlib.sha256(data).hexdigest()[:16]

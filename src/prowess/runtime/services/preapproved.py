@@ -25,33 +25,62 @@ def parse_yes(said: Sequence[str]) -> dict[str, str]:
     for word in said:
         risk_said = word.strip().casefold()
         if risk_said in ("high", "unknown"):
-            raise ConfigError(
-                f"--yes {word} is not possible: what is of that risk is approved by its name.",
-                code="usage",
-                hint=f"Name the tool: {', '.join(SWITCHED_TOOLS)}.",
-            )
+            problem = f"--yes {word} is not possible: what is of that risk is approved by its name."
+            names = ", ".join(SWITCHED_TOOLS)
+            raise ConfigError(problem, code="usage", hint=f"Name the tool: {names}.")
         if risk_said in _CLASSES:
-            risks = _CLASSES[risk_said]
-            found |= {tool: risk_said for tool, risk in RISKS.items() if risk in risks and tool not in found}
+            for tool in _tools_of_risk(_CLASSES[risk_said]):
+                found.setdefault(tool, risk_said)
             continue
-        named = canonical_tools(word)
-        if not all(tool in RISKS or tool in CAPABILITIES for tool in named):
-            raise _unknown_yes(word)
-        found |= {tool: word for tool in named if len(named) == 1 or find_risk(tool) != "high"}
+        for tool in _tools_named(word):
+            found[tool] = word
     return found
+
+
+def _tools_of_risk(risks: Sequence[str]) -> list[str]:
+    """Returns the tools of these risk classes."""
+    found: list[str] = []
+    for tool, risk in RISKS.items():
+        if risk in risks:
+            found.append(tool)
+    return found
+
+
+def _tools_named(word: str) -> list[str]:
+    """Returns the tools that a --yes word approves by their name."""
+    named = canonical_tools(word)
+    for tool in named:
+        if tool not in RISKS and tool not in CAPABILITIES:
+            raise _unknown_yes(word)
+    if len(named) == 1:
+        return list(named)
+    return [tool for tool in named if find_risk(tool) != "high"]
 
 
 def _unknown_yes(word: str) -> ConfigError:
     """Explains a --yes word that names no tool. `allowed-tools` and rules take patterns; --yes takes whole tools."""
     ours = (*_CLASSES, *RISKS, *sorted(CAPABILITIES))
-    names = {name.casefold(): name for name in (*ALIASES, *ours)}
+    there_are = f"There are: {', '.join(ours)}."
     plain = word.partition("(")[0].strip()
-    near = difflib.get_close_matches(plain.casefold(), names, n=1)
-    meant = f"Did you mean --yes {names[near[0]]}?" if near else f"There are: {', '.join(ours)}."
-    whole = "--yes approves every call of a tool and takes no pattern; a rule does. " if plain != word.strip() else ""
     if re.search(r"[*?\[]", plain):
-        whole, meant = "There are no wildcards here: name each tool. ", f"There are: {', '.join(ours)}."
-    return ConfigError(f"--yes names '{word[:80]}', which is no tool.", code="usage", hint=whole + meant)
+        hint = f"There are no wildcards here: name each tool. {there_are}"
+    else:
+        hint = _meant_by(plain, ours) or there_are
+        if plain != word.strip():
+            hint = f"--yes approves every call of a tool and takes no pattern; a rule does. {hint}"
+    return ConfigError(f"--yes names '{word[:80]}', which is no tool.", code="usage", hint=hint)
+
+
+def _meant_by(word: str, ours: Sequence[str]) -> str | None:
+    """Returns a question that names a similar tool, if there is one."""
+    names: dict[str, str] = {}
+    for name in (*ALIASES, *ours):
+        names[name.casefold()] = name
+    near = difflib.get_close_matches(word.casefold(), names, n=1)
+    if not near:
+        return None
+    meant = names[near[0]]
+    return f"Did you mean --yes {meant}?"
 
 
 def find_preapproval(yes: Mapping[str, str], call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
@@ -60,6 +89,8 @@ def find_preapproval(yes: Mapping[str, str], call: ToolCall, decision: Decision)
     A risk class is not enough for a call that policy asks about each time: then --yes must name the tool.
     """
     said = yes.get(call.tool)
-    if said is None or (said in _CLASSES and decision.about.get("each_time")):
+    if said is None:
+        return None
+    if said in _CLASSES and decision.about.get("each_time"):
         return None
     return ApprovalAnswered(call_id=call.id, answer="once", by=f"--yes {said}", asked=False)

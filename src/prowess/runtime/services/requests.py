@@ -22,20 +22,23 @@ if TYPE_CHECKING:
     from prowess.agent.toolkit import Toolkit as Toolkit
 
 ROUTINE_TOOLS = frozenset(tool for tool, risk in RISKS.items() if risk == "low")  # their success is not worth a line
+_LEAST = {"seconds": 30, "calls": 5, "scripts": 2}  # a raised limit is no lower
 
 
 class SkillsInUse:
     """Skills that a person put to use in a session. They come with every request until they are unloaded."""
 
     def __init__(self, runtime: Runtime, session: Session) -> None:
-        self._runtime, self._session = runtime, session
+        self._runtime = runtime
+        self._session = session
         self.requests: dict[str, SkillRequest] = {}  # by id
         self._dropped: set[str] = set()  # unloaded since the last request
 
     def load(self, ref: str, arguments: str = "") -> Skill:
         """Puts a skill to use from the next request on. The arguments are for that request only."""
         skill = self._runtime.load(ref, trigger="user")
-        self.requests[skill.entry.id] = SkillRequest(ref=skill.entry.id, trigger="user", arguments=arguments)
+        id = skill.entry.id
+        self.requests[id] = SkillRequest(ref=id, trigger="user", arguments=arguments)
         return skill
 
     async def unload(self, ref: str) -> None:
@@ -46,20 +49,22 @@ class SkillsInUse:
             names = ", ".join(sorted(loaded)) or "none"
             raise ConfigError(f"'{ref[:80]}' is not loaded.", code="skill-not-loaded", hint=f"Loaded: {names}")
         requested = self.requests.pop(id, None)
-        if self._session.agent.load_mode == "session" and (requested is None or id in self.ids()):
+        was_used = requested is None or id in self.ids()
+        if was_used and self._session.agent.load_mode == "session":
             await self._session.kit.call("skill_unload", {"skill": id})
         self._dropped.add(id)  # in the other modes the next request starts without it anyway
 
     def ids(self) -> set[str]:
         """Returns the ids of skills that the last request used, or that the next one will use."""
-        used = {each.id for each in self._session.kit.conversation.state.skills.values()}
-        return (used - self._dropped) | set(self.requests)
+        state = self._session.kit.conversation.state
+        used = {skill.id for skill in state.skills.values()}
+        used -= self._dropped
+        return used | set(self.requests)
 
     def answered(self) -> None:
         """Says that the last request was answered: what was given for it alone is dropped."""
-        self.requests = {
-            id: SkillRequest(ref=request.ref, trigger=request.trigger) for id, request in self.requests.items()
-        }
+        for id, request in self.requests.items():
+            self.requests[id] = SkillRequest(ref=request.ref, trigger=request.trigger)
         self._dropped.clear()
 
 
@@ -69,8 +74,12 @@ def raise_limit(limits: Limits, stop_reason: str, usage: Usage) -> tuple[str, fl
     What was used still counts after a resume. So the value is doubled, and it is well above what was used.
     """
     name = stop_reason.removeprefix("limit:")
-    limit = getattr(limits, name) if name != stop_reason else None
+    if name == stop_reason:
+        return None
+    limit = getattr(limits, name)
     if limit is None:
         return None
-    least = {"tokens": 2 * (usage.input + usage.output), "seconds": 30, "calls": 5, "scripts": 2}.get(name, 1)
+    least = _LEAST.get(name, 1)
+    if name == "tokens":
+        least = 2 * (usage.input + usage.output)
     return name, max(2 * limit, least)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from prowess.core.values import SessionInfo
 from prowess.errors import AuditBroken, StoreError
 from prowess.records.summary import RunSummary, find_resuming, is_cut_off, summarise
 from prowess.runtime.runtime import Runtime
-from prowess.runtime.services.find_run import copies, load_summary, opened
+from prowess.runtime.services.find_run import copies, load_summary, named_session, opened
 from prowess.runtime.storage import runs_folder
 
 
@@ -46,13 +46,15 @@ class RunList(NamedTuple):
 
 async def list_runs(runtime: Runtime, *, session: str | None = None, limit: int = 20) -> RunList:
     """Returns at most `limit` runs, newest first, of one session or of all."""
+    found: list[RunRow] = []
+    damaged: list[str] = []
+    infos: Sequence[SessionInfo] = ()
     async with opened(runtime) as (log, store):
-        infos = await log.sessions() if log is not None else []
+        if log is not None:
+            infos = await log.sessions()
         wanted = [info for info in infos if session in (None, info.key.session)]
         if session is not None and not wanted:
             raise StoreError(f"No session '{session}'.", code="session-unknown", hint="See: prowess sessions list")
-        found: list[RunRow] = []
-        damaged: list[str] = []
         if log is not None:
             orphans = {orphan.session for orphan in await log.orphans()}
             damaged += sorted(name for name in orphans if session in (None, name))
@@ -67,18 +69,21 @@ async def list_runs(runtime: Runtime, *, session: str | None = None, limit: int 
 async def _newest(log: EventLog, infos: Sequence[SessionInfo], limit: int, damaged: list[str]) -> list[RunRow]:
     """Returns at least the `limit` newest runs, and adds the sessions that are damaged to `damaged`."""
     found: list[RunRow] = []
-    for info in sorted(infos, key=lambda each: each.updated_at, reverse=True):
+    newest_first = sorted(infos, key=lambda each: each.updated_at, reverse=True)
+    for info in newest_first:
         # No run of a session can begin after its last event.
         if len(found) > limit and _sorted(found)[limit - 1].started_at > info.updated_at:
             break
         rows, broken = await _rows(log, info)
         found += rows
-        if broken and info.key.session not in damaged:
-            damaged.append(info.key.session)
+        session = info.key.session
+        if broken and session not in damaged:
+            damaged.append(session)
     return found
 
 
 def _sorted(rows: list[RunRow]) -> list[RunRow]:
+    """Returns the runs, newest first."""
     return sorted(rows, key=lambda row: row.started_at, reverse=True)
 
 
@@ -86,21 +91,26 @@ async def _rows(log: EventLog, info: SessionInfo) -> tuple[list[RunRow], bool]:
     """Parses only the lines where a run begins or ends: a session can have very many others."""
     envelopes, broken = await _read(log, info, '"type":"run_')
     runs = summarise(envelopes)
-    if any(summary.finished_at is None for summary in runs):  # then only the replies show its usage
+    finished = [summary.finished_at for summary in runs]
+    if None in finished:  # then only the replies show its usage
         envelopes, broken = await _read(log, info, '"type":"run_', '"type":"model_replied"', '"type":"compacted"')
         runs = summarise(envelopes)
-    return [_row(summary, runs) for summary in runs], broken
+    rows = [_row(summary, runs) for summary in runs]
+    return rows, broken
 
 
 async def _read(log: EventLog, info: SessionInfo, *kinds: str) -> tuple[list[Envelope], bool]:
+    """Parses the lines of these kinds. Returns them, and True when the session is damaged."""
     found: list[Envelope] = []
     try:
         async for line in log.lines(info.key):
             if any(kind in line for kind in kinds):
-                found.append(parse_event(json.loads(line)))
+                event = parse_event(json.loads(line))
+                found.append(event)
     except (AuditBroken, ValueError, RecursionError, TypeError):
         return found, True
-    return found, any(envelope.key != info.key for envelope in found)
+    is_mixed = any(envelope.key != info.key for envelope in found)
+    return found, is_mixed
 
 
 def _row(summary: RunSummary, runs: Sequence[RunSummary]) -> RunRow:
@@ -122,30 +132,48 @@ def _row(summary: RunSummary, runs: Sequence[RunSummary]) -> RunRow:
 
 
 def _only_copies(folder: str, known: set[str], session: str | None) -> Iterator[RunRow]:
+    """Yields the runs whose session is not in the log, of one session or of all."""
     for name, path in copies(folder):
         told = load_summary(path)
-        key = told.get("key") if told else None
-        where = key.get("session") if isinstance(key, dict) else None
-        if told is None or where is None or where in known or session not in (None, where):
+        where = named_session(told)
+        if told is None or where is None or where in known:
             continue
-        usage = told.get("usage")
-        tokens = [usage.get(side) for side in ("input", "output")] if isinstance(usage, dict) else []
-        yield RunRow(
-            run=str(told.get("run") or name.partition("Z-")[2]),
-            session=str(where),
-            started_at=str(told.get("started_at") or ""),
-            finished_at=_text(told.get("finished_at")),
-            model=str(told.get("model") or ""),
-            request=str(told.get("request") or ""),
-            stop_reason=_text(told.get("stop_reason")),
-            cut_off=told.get("finished_at") is None,
-            resumes=_text(told.get("resumes")),
-            resumed_by=None,
-            tokens=sum(number for number in tokens if type(number) is int),
-            children=0,
-            in_log=False,
-        )
+        if session in (None, where):
+            yield _copied_row(told, name, where)
+
+
+def _copied_row(told: Mapping[str, Any], folder: str, session: str) -> RunRow:
+    """Returns the row of a run that only its run.json tells of. Anybody can have written that file."""
+    _, _, id = folder.partition("Z-")
+    return RunRow(
+        run=str(told.get("run") or id),
+        session=session,
+        started_at=str(told.get("started_at") or ""),
+        finished_at=_text(told.get("finished_at")),
+        model=str(told.get("model") or ""),
+        request=str(told.get("request") or ""),
+        stop_reason=_text(told.get("stop_reason")),
+        cut_off=told.get("finished_at") is None,
+        resumes=_text(told.get("resumes")),
+        resumed_by=None,
+        tokens=_count_tokens(told.get("usage")),
+        children=0,
+        in_log=False,
+    )
+
+
+def _count_tokens(usage: Any) -> int:
+    total = 0
+    if not isinstance(usage, dict):
+        return total
+    for side in ("input", "output"):
+        number = usage.get(side)
+        if type(number) is int:
+            total += number
+    return total
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    if isinstance(value, str):
+        return value
+    return None

@@ -18,11 +18,15 @@ _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 def render_sarif(reports: Sequence[Report], cwd: str) -> dict[str, Any]:
     """Renders one run, with our registry as rules and one result per finding. Paths are relative to `cwd`."""
-    findings = [finding for report in reports for finding in report.findings]
+    findings: list[Finding] = []
+    for report in reports:
+        findings += report.findings
     codes = sorted({finding.code for finding in findings})
-    driver = {"name": "prowess", "version": prowess.__version__, "rules": [_rule(code) for code in codes]}
+    rules = [_rule(code) for code in codes]
     results = [_result(finding, codes.index(finding.code), cwd) for finding in findings]
-    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    driver = {"name": "prowess", "version": prowess.__version__, "rules": rules}
+    run = {"tool": {"driver": driver}, "results": results}
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def _rule(code: str) -> dict[str, Any]:
@@ -41,15 +45,19 @@ def _result(finding: Finding, rule_index: int, cwd: str) -> dict[str, Any]:
         "artifactLocation": {"uri": _uri(finding.path, cwd)},
         "region": {"startLine": finding.line or 1},
     }
+    text = f"{finding.message} {finding.hint or ''}"
     return {
         "ruleId": finding.code,
         "ruleIndex": rule_index,
         "level": _LEVELS[finding.severity],
-        "message": {"text": f"{finding.message} {finding.hint or ''}".strip()},
+        "message": {"text": text.strip()},
         "locations": [{"physicalLocation": location}],
     }
 
 
 def _uri(path: str, cwd: str) -> str:
-    relative = os.path.relpath(path, cwd)
-    return quote((path if relative.startswith("..") else relative).replace(os.sep, "/"), errors="replace")
+    """Returns the path as a URI, relative to `cwd` if it is below that."""
+    shown = os.path.relpath(path, cwd)
+    if shown.startswith(".."):
+        shown = path
+    return quote(shown.replace(os.sep, "/"), errors="replace")

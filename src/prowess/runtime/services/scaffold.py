@@ -86,22 +86,19 @@ class NewProject(NamedTuple):
 def write_skill(name: str, folder: str, description: str | None = None) -> NewSkill:
     """Writes a skill into a folder that holds skills."""
     name = _check_name(name)
-    target = os.path.join(folder, name, "SKILL.md")
-    if os.path.lexists(os.path.dirname(target)):
-        raise ConfigError(
-            f"There is already something at {os.path.dirname(target)}.",
-            code="skill-exists",
-            hint="Choose another name, or remove it first.",
-        )
+    home = os.path.join(folder, name)
+    if os.path.lexists(home):
+        problem = f"There is already something at {home}."
+        raise ConfigError(problem, code="skill-exists", hint="Choose another name, or remove it first.")
     title = name.replace("-", " ").capitalize()
     described = _yaml_text(description or _DESCRIPTION.format(title=title))
     if description and len(description) > _LONGEST_DESCRIPTION:
-        raise ConfigError(
-            f"The description has {len(description)} characters; {_LONGEST_DESCRIPTION} are allowed.",
-            code="description-too-long",
-            hint="Say what it does and when to use it; the rest belongs into the body.",
-        )
-    _write(target, _SKILL.format(name=name, title=title, description=described))
+        problem = f"The description has {len(description)} characters; {_LONGEST_DESCRIPTION} are allowed."
+        hint = "Say what it does and when to use it; the rest belongs into the body."
+        raise ConfigError(problem, code="description-too-long", hint=hint)
+    target = os.path.join(home, "SKILL.md")
+    text = _SKILL.format(name=name, title=title, description=described)
+    _write(target, text)
     return NewSkill(name, target)
 
 
@@ -138,7 +135,8 @@ def _yaml_text(text: str) -> str:
             return text
     except Unreadable:
         pass
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def write_project(folder: str) -> NewProject:
@@ -151,7 +149,12 @@ def write_project(folder: str) -> NewProject:
     }
     if os.path.lexists(os.path.join(base, "config.json")):
         del files[os.path.join(base, "config.toml")]
-    written = [path for path in files if not os.path.lexists(path)]
-    for path in written:
-        write_whole(path, files[path].encode())
-    return NewProject(base, written, [path for path in files if path not in written])
+    written: list[str] = []
+    kept: list[str] = []
+    for path, text in files.items():
+        if os.path.lexists(path):
+            kept.append(path)
+            continue
+        write_whole(path, text.encode())
+        written.append(path)
+    return NewProject(base, written, kept)

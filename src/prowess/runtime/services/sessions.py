@@ -46,11 +46,15 @@ async def list_sessions(runtime: Runtime, *, limit: int = 20) -> SessionList:
     async with opened(runtime) as (log, store):
         if log is None:
             return SessionList(store, [], 0, 0)
+        pruned = 0
         prune = getattr(log, "prune_expired", None)
-        pruned = await prune() if prune is not None else 0
-        infos = sorted(await log.sessions(), key=lambda info: (info.updated_at, info.key), reverse=True)
+        if prune is not None:
+            pruned = await prune()
+        infos = list(await log.sessions())
+        infos.sort(key=lambda info: (info.updated_at, info.key), reverse=True)
         rows = [await _row(log, info) for info in infos[:limit]]
-        return SessionList(store, rows, max(0, len(infos) - limit), pruned)
+        more = max(0, len(infos) - limit)
+        return SessionList(store, rows, more, pruned)
 
 
 async def _row(log: EventLog, info: SessionInfo) -> SessionRow:
@@ -58,12 +62,19 @@ async def _row(log: EventLog, info: SessionInfo) -> SessionRow:
     try:
         # Parses only the lines where a run begins or ends: a session can have very many others.
         lines = [line async for line in log.lines(info.key) if '"type":"run_' in line]
-        return session_row(info, summarise(parse_event(json.loads(line)) for line in lines))
+        events = [parse_event(json.loads(line)) for line in lines]
+        runs = summarise(events)
     except (AuditBroken, ValueError) as broken:
         return session_row(info, (), damage=str(broken))
+    return session_row(info, runs)
 
 
 def session_row(info: SessionInfo, runs: Sequence[RunSummary], damage: str | None = None) -> SessionRow:
+    """Returns the row of a session with these runs. `damage` says why they cannot be counted."""
+    last_request = stop_reason = None
+    for run in runs:
+        last_request = run.request or last_request
+        stop_reason = run.stop_reason
     return SessionRow(
         session=info.key.session,
         created_at=info.created_at,
@@ -71,8 +82,8 @@ def session_row(info: SessionInfo, runs: Sequence[RunSummary], damage: str | Non
         expires_at=info.expires_at,
         events=info.head.seq,
         runs=None if damage else len(runs),
-        last_request=next((run.request for run in reversed(runs) if run.request), None),
-        stop_reason=runs[-1].stop_reason if runs else None,
+        last_request=last_request,
+        stop_reason=stop_reason,
         damage=damage,
     )
 
@@ -80,21 +91,30 @@ def session_row(info: SessionInfo, runs: Sequence[RunSummary], damage: str | Non
 @asynccontextmanager
 async def opened_session(runtime: Runtime, key: SessionKey) -> AsyncIterator[tuple[SessionInfo, EventLog]]:
     """Yields a session and the log that has it. Raises StoreError when there is no such session."""
+    names: list[str] = []
     async with opened(runtime) as (log, _):
-        infos = await log.sessions() if log is not None else []
-        info = next((info for info in infos if info.key == key), None)
-        if log is None or info is None:
-            raise _unknown(key.session, [info.key.session for info in infos])
-        yield info, log
+        if log is not None:
+            for info in await log.sessions():
+                if info.key == key:
+                    yield info, log
+                    return
+                names.append(info.key.session)
+    raise _unknown(key.session, names)
 
 
 def _unknown(session: str, names: Sequence[str]) -> StoreError:
-    near = [name for name in names if name.startswith(session)][:3]
-    near = near or difflib.get_close_matches(session, names, n=3)
-    meant = f"Did you mean {' or '.join(near)}? " if near else ""
-    return StoreError(f"No session '{session}'.", code="session-unknown", hint=f"{meant}See: prowess sessions list")
+    """Makes the error about a session that does not exist. Names similar ones."""
+    hint = "See: prowess sessions list"
+    near = [name for name in names if name.startswith(session)]
+    near = near[:3] or difflib.get_close_matches(session, names, n=3)
+    if near:
+        meant = " or ".join(near)
+        hint = f"Did you mean {meant}? {hint}"
+    return StoreError(f"No session '{session}'.", code="session-unknown", hint=hint)
 
 
 def session_place(runtime: Runtime) -> tuple[str, str]:
     """Returns (folder of the workspaces, name of the store), which give each session its lock and its workspace."""
-    return workspace_dir(runtime.config, runtime.places), store_name(runtime.config, runtime.places)
+    folder = workspace_dir(runtime.config, runtime.places)
+    store = store_name(runtime.config, runtime.places)
+    return folder, store

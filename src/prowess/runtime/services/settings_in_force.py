@@ -21,17 +21,31 @@ def find_settings(runtime: Runtime) -> list[SettingInForce]:
     names = [name for name, *_ in describe_fields()]
     values = _flat(to_json(runtime.config), names)
     origins = runtime.loaded.origins
-    return [SettingInForce(name, _without_password(values.get(name)), origins.get(name, "default")) for name in names]
+    found: list[SettingInForce] = []
+    for name in names:
+        value = _without_password(values.get(name))
+        origin = origins.get(name, "default")
+        found.append(SettingInForce(name, value, origin))
+    return found
 
 
 def find_environment(runtime: Runtime) -> dict[str, str]:
     """Returns the environment variables that are set and that Prowess reads."""
-    return {name: value for name in (*VARIABLES, *OLDER_NAMES) if (value := runtime.environ.get(name))}
+    found: dict[str, str] = {}
+    for name in (*VARIABLES, *OLDER_NAMES):
+        value = runtime.environ.get(name)
+        if value:
+            found[name] = value
+    return found
 
 
 def _without_password(value: Any) -> Any:
     """Hides the password in an address, such as that of a store."""
-    return shown_url(value) if isinstance(value, str) and "://" in value and "@" in value else value
+    if not isinstance(value, str):
+        return value
+    if "://" in value and "@" in value:
+        return shown_url(value)
+    return value
 
 
 def _flat(document: dict[str, Any], names: list[str]) -> dict[str, Any]:
@@ -41,5 +55,6 @@ def _flat(document: dict[str, Any], names: list[str]) -> dict[str, Any]:
         if key in names:
             flat[key] = value
         elif isinstance(value, dict):
-            flat |= {f"{key}.{name}": item for name, item in value.items()}
+            for name, item in value.items():
+                flat[f"{key}.{name}"] = item
     return flat

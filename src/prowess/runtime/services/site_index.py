@@ -42,14 +42,19 @@ class SiteSkill:
 
 def read_index(url: str, *, notes: list[str] | None = None) -> list[SiteSkill]:
     """Returns the skills of a site, given by its address or by that of its index. `notes` gets what is left out."""
-    addresses = [url] if url.endswith(INDEX_PATHS) else [url.rstrip("/") + path for path in INDEX_PATHS]
+    addresses = [url]
+    if not url.endswith(INDEX_PATHS):
+        site = url.rstrip("/")
+        addresses = [site + path for path in INDEX_PATHS]
+    if notes is None:
+        notes = []
     with tempfile.TemporaryDirectory(prefix="prowess-index-") as work:
         file = os.path.join(work, "index.json")
         for address in addresses:
             try:
                 got = fetch(address, file, limits=_INDEX_LIMITS)
                 data = read_regular(file, _INDEX_LIMITS.max_bytes)
-                return _parse_index(data, got, [] if notes is None else notes)
+                return _parse_index(data, got, notes)
             except FetchError as error:
                 if error.code != "fetch-status" or error.retryable:
                     raise
@@ -59,7 +64,8 @@ def read_index(url: str, *, notes: list[str] | None = None) -> list[SiteSkill]:
 
 
 def _parse_index(data: bytes, got: Fetched, notes: list[str]) -> list[SiteSkill]:
-    index, url = json.loads(data), got.url
+    index = json.loads(data)
+    url = got.url
     if not isinstance(index, dict) or not isinstance(index.get("skills"), list):
         raise _error(url, "it has no list 'skills'")
     schema = index.get("$schema")
@@ -72,21 +78,26 @@ def _parse_index(data: bytes, got: Fetched, notes: list[str]) -> list[SiteSkill]
             raise _error(url, f"it has an entry without a name, or {name!a:.80} twice")
         if not _NAME.fullmatch(name):
             raise _error(url, f"the skill {name!a:.80} has no safe folder name", code="site-name-unsafe")
+        kind = entry.get("type")
         if schema is None:
-            found[name.lower()] = _listed(name, entry.get("files"), got)
-        elif entry.get("type") in ("skill-md", "archive"):
-            found[name.lower()] = _artifact(name, entry, got)
+            skill = _listed(name, entry.get("files"), got)
+        elif kind in ("skill-md", "archive"):
+            skill = _artifact(name, entry, got)
         else:
-            notes.append(f"{name}: left out, its type {entry.get('type')!a:.80} is not known.")
+            notes.append(f"{name}: left out, its type {kind!a:.80} is not known.")
+            continue
+        found[name.lower()] = skill
     return list(found.values())
 
 
 def _artifact(name: str, entry: dict[str, Any], index: Fetched) -> SiteSkill:
     """Returns a skill of version 0.2, which is one file. ValueError if its address cannot be read."""
+    url = entry.get("url")
     digest = _DIGEST.fullmatch(str(entry.get("digest")))
-    if not isinstance(entry.get("url"), str) or digest is None:
+    if not isinstance(url, str) or digest is None:
         raise _error(index.url, f"{name!a} has no url or no sha256 digest")
-    file, sha256 = urllib.parse.urljoin(index.url, entry["url"]), digest[1].lower()
+    file = urllib.parse.urljoin(index.url, url)
+    sha256 = digest[1].lower()
     return SiteSkill(name=name, url=file, index=index, digest=sha256)
 
 
@@ -94,12 +105,17 @@ def _listed(name: str, files: Any, index: Fetched) -> SiteSkill:
     """Returns a skill of version 0.1, which is a list of files."""
     if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
         raise _error(index.url, f"{name!a} has no list of files")
-    if len(files) > _MAX_SKILL_FILES or "skill.md" not in map(str.lower, files):
+    lowered = [file.lower() for file in files]
+    if len(files) > _MAX_SKILL_FILES or "skill.md" not in lowered:
         raise _error(index.url, f"{name!a} has no SKILL.md, or more than {_MAX_SKILL_FILES} files")
-    folder = urllib.parse.urljoin(index.url, f"{urllib.parse.quote(name)}/")
+    quoted = urllib.parse.quote(name)
+    folder = urllib.parse.urljoin(index.url, f"{quoted}/")
     return SiteSkill(name=name, url=folder, index=index, files=tuple(files))
 
 
 def _error(url: str, why: str, *, code: str = "site-index-invalid") -> PackError:
-    message = f"The site {visible(shown_url(url)[:200])} cannot be used: {why}."
-    return PackError(message, code=code, hint="Ask the owner of the site, or install from another source.")
+    """Makes the error about a site or its index."""
+    shown = visible(shown_url(url)[:200])
+    message = f"The site {shown} cannot be used: {why}."
+    hint = "Ask the owner of the site, or install from another source."
+    return PackError(message, code=code, hint=hint)

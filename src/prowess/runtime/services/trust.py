@@ -38,34 +38,40 @@ class FilePreview(NamedTuple):
 
 
 def preview_folder(target: str) -> TrustPreview:
+    """Looks into every place where project skills are searched. The configuration may turn nested skills on."""
     if not os.path.isdir(target):
         raise ConfigError(f"There is no folder {target}.", code="no-folder", hint="Trust is given to a folder.")
     if os.path.dirname(target) == target:
-        raise ConfigError(
-            "The whole file system cannot be trusted.", code="trust-too-wide", hint="Name the folder of a project."
-        )
-    folders = list(_folders(target))
-    # Every place where project skills are searched becomes trusted. The configuration may turn nested skills on.
-    places = [os.path.join(folder, name, "skills") for folder in folders for name in FOLDERS]
-    roots = [Root("project", place, expected=False) for place in places]
-    files = (os.path.join(target, name) for name in TRUSTED_BY_CONTENT)
-    records = (os.path.join(folder, ".agent", name) for folder in folders for name in ("prowess.db", "runs"))
+        problem = "The whole file system cannot be trusted."
+        raise ConfigError(problem, code="trust-too-wide", hint="Name the folder of a project.")
+    roots: list[Root] = []
+    records: list[str] = []
+    for folder in _folders(target):
+        places = [os.path.join(folder, name, "skills") for name in FOLDERS]
+        roots += [Root("project", place, expected=False) for place in places]
+        own = os.path.join(folder, ".agent")
+        records += [os.path.join(own, "prowess.db"), os.path.join(own, "runs")]
+    files = [os.path.join(target, name) for name in TRUSTED_BY_CONTENT]
     return TrustPreview(
         place=target,
         catalog=discover(*roots, nested=True),
-        files=tuple(path for path in files if os.path.isfile(path)),
-        records=tuple(path for path in records if os.path.lexists(path)),
+        files=tuple(filter(os.path.isfile, files)),
+        records=tuple(filter(os.path.lexists, records)),
     )
 
 
 def _folders(target: str) -> Iterator[str]:
+    """Yields the folders in which project skills are searched."""
     bounds = Bounds()
     for seen, (folder, below, _) in enumerate(os.walk(target)):
-        depth = folder[len(target) :].count(os.sep)
-        below[:] = sorted(n for n in below if n not in SKIPPED and n not in FOLDERS) if depth < bounds.max_depth else []
         if seen >= bounds.max_entries:
             return
         yield folder
+        depth = folder[len(target) :].count(os.sep)
+        searched: list[str] = []
+        if depth < bounds.max_depth:
+            searched = [name for name in below if name not in SKIPPED and name not in FOLDERS]
+        below[:] = sorted(searched)
 
 
 def preview_url(url: str, cache_dir: str) -> TrustPreview:
@@ -74,13 +80,16 @@ def preview_url(url: str, cache_dir: str) -> TrustPreview:
     if opened.path is None or opened.digest is None:
         problem = opened.findings[0]
         raise FetchError(problem.message, code=problem.code, hint=problem.hint)
-    catalog = discover(Root("url", opened.path, True, url=None))
-    return TrustPreview(place=url, catalog=catalog, digest=opened.digest, findings=tuple(opened.findings))
+    root = Root("url", opened.path, True, url=None)
+    catalog = discover(root)
+    return TrustPreview(place=url, catalog=catalog, digest=opened.digest, findings=opened.findings)
 
 
 def preview_file(path: str) -> FilePreview:
+    """Reads a configuration or policy, and checks a policy."""
     with open(path, encoding="utf-8", errors="replace") as file:
-        lines = [line.strip() for line in file.read(_SHOWN_CHARACTERS).splitlines()]
+        text = file.read(_SHOWN_CHARACTERS)
+    lines = [line.strip() for line in text.splitlines()]
     told = [line for line in lines if line and not line.startswith("#")]
     if not path.endswith("policy.toml"):
         return FilePreview(told, None)
@@ -92,6 +101,7 @@ def preview_file(path: str) -> FilePreview:
 
 
 def give_trust(state_dir: str, content: TrustPreview) -> None:
+    """Trusts a folder by its path, or an address by its content."""
     if content.digest is None:
         grant_folder(state_dir, content.place)
     else:
@@ -102,8 +112,9 @@ def revoke_trust(state_dir: str, place: str) -> None:
     """Takes trust back. Raises ConfigError when the place was not trusted by itself."""
     if revoke(state_dir, place):
         return
-    above = [folder.path for folder in load_trust(state_dir).folders if is_inside(folder.path, place)]
-    through = f"It is trusted through {above[0]}: prowess trust --revoke {above[0]}" if above else ""
-    raise ConfigError(
-        f"{place} was not trusted by itself.", code="not-trusted", hint=through or "See: prowess trust --list"
-    )
+    hint = "See: prowess trust --list"
+    folders = [folder.path for folder in load_trust(state_dir).folders]
+    above = [path for path in folders if is_inside(path, place)]
+    if above:
+        hint = f"It is trusted through {above[0]}: prowess trust --revoke {above[0]}"
+    raise ConfigError(f"{place} was not trusted by itself.", code="not-trusted", hint=hint)

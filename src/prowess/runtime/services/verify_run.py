@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -31,14 +31,14 @@ from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import (
     FoundRun,
     RunEvents,
-    copies,
     events_of,
     find_run,
+    folders_by_run,
     load_lines,
     load_summary,
+    named_session,
     opened,
 )
-from prowess.runtime.storage import runs_folder
 from prowess.stores.run_folders import EVENTS, OUTPUTS, SUMMARY, store_id
 
 if TYPE_CHECKING:
@@ -95,7 +95,10 @@ class VerifiedStore(NamedTuple):
 
     @property
     def invalid(self) -> int:
-        return sum(not each.check.valid for each in (*self.sessions, *self.runs))
+        """Number of sessions and runs with a fault."""
+        checks = [each.check for each in (*self.sessions, *self.runs)]
+        faulty = [check for check in checks if not check.valid]
+        return len(faulty)
 
 
 class ReadRun(NamedTuple):
@@ -131,15 +134,20 @@ async def read_run(runtime: Runtime, ref: str) -> ReadRun:
         found = await find_run(runtime, log, ref)
         result = await _verify(log, place, found)
     events = events_of(found)
-    is_read = result.where == "log" or found.summary is None  # an edited copy does not matter when the log is read
-    damage = str(result.check.why) if not result.check.valid and is_read else None
-    if found.record is None or found.summary is None:
+    summary = found.summary
+    is_read = result.where == "log" or summary is None  # an edited copy does not matter when the log is read
+    damage = None
+    if is_read and not result.check.valid:
+        damage = str(result.check.why)
+    if found.record is None or summary is None:
         is_whole = found.folder is not None and load_summary(found.folder) is not None
         cut_off = is_whole and events.summary.finished_at is None
-        return ReadRun(events, damage, len(events.lines) - len(events.envelopes), cut_off, None)
+        unreadable = len(events.lines) - len(events.envelopes)
+        return ReadRun(events, damage, unreadable, cut_off, None)
     runs = found.record.runs
-    unreadable = len(found.record.slice(found.summary)) - len(events.envelopes)
-    return ReadRun(events, damage, unreadable, is_cut_off(runs, found.summary), find_resuming(runs, found.summary))
+    logged = found.record.slice(summary)
+    unreadable = len(logged) - len(events.envelopes)
+    return ReadRun(events, damage, unreadable, is_cut_off(runs, summary), find_resuming(runs, summary))
 
 
 async def _verify(log: EventLog | None, place: str, found: FoundRun) -> VerifiedRun:
@@ -149,13 +157,16 @@ async def _verify(log: EventLog | None, place: str, found: FoundRun) -> Verified
         return result
     for orphan in await log.orphans():
         if (orphan.tenant, orphan.session) == ("default", result.session):
-            return result._replace(check=_with_orphan(result.check, orphan), where="log")
+            check = _with_orphan(result.check, orphan)
+            return result._replace(check=check, where="log")
     return result
 
 
 def _verify_found(found: FoundRun, store: str | None) -> VerifiedRun:
     """Checks a run in the log and as a copy. `store` is the id of the log's store."""
-    told = load_summary(found.folder) if found.folder else None
+    told = None
+    if found.folder:
+        told = load_summary(found.folder)
     elsewhere = found.summary is None and _is_of_another_store(told, store, found.record)
     checks: dict[Place, Check] = {}
     if found.record is not None and not elsewhere:
@@ -163,21 +174,31 @@ def _verify_found(found: FoundRun, store: str | None) -> VerifiedRun:
     lacks = _what_it_lacks(found)
     if found.folder is not None and lacks is None:
         checks["copy"] = _check_folder(found, told)
-    bad: Place | None = next((where for where, check in checks.items() if not check.valid), None)
-    if bad is not None:
-        check = checks[bad]
-    elif checks:
-        is_anchored = any(check.anchored for check in checks.values())
-        check = replace(next(iter(checks.values())), anchored=is_anchored)
-    else:
-        check = Check(valid=False, events=0, why="there is no record of it")
-    session = found.summary.key.session if found.summary else _session(told)
-    return VerifiedRun(found.run, session, check, bad, list(checks), lacks, elsewhere)
+    where, check = _sum_up(checks)
+    session = named_session(told)
+    if found.summary:
+        session = found.summary.key.session
+    return VerifiedRun(found.run, session, check, where, list(checks), lacks, elsewhere)
+
+
+def _sum_up(checks: Mapping[Place, Check]) -> tuple[Place | None, Check]:
+    """Returns the place of the first fault, if any, and the check that counts for all places."""
+    if not checks:
+        return None, Check(valid=False, events=0, why="there is no record of it")
+    for where, check in checks.items():
+        if not check.valid:
+            return where, check
+    first, *others = checks.values()
+    anchored = first.anchored or any(check.anchored for check in others)
+    return None, replace(first, anchored=anchored)
 
 
 def _check_log(record: SessionRecord, summary: RunSummary | None, told: Mapping[str, Any] | None) -> Check:
+    """Checks the run as the log has it. `told` is the run.json of its copy."""
     if summary is not None:
-        kept = kept_head(told) if told and told.get("run") == summary.run else None
+        kept = None
+        if told and told.get("run") == summary.run:
+            kept = kept_head(told)
         return check_run(record, summary, kept)
     after = kept_head(told, "after")
     first_bad = after.seq + 1 if after else None
@@ -186,43 +207,62 @@ def _check_log(record: SessionRecord, summary: RunSummary | None, told: Mapping[
 
 def _is_of_another_store(told: Mapping[str, Any] | None, store: str | None, record: SessionRecord | None) -> bool:
     """True when run.json names another store, unless the run follows an event of ours: run.json alone proves little."""
-    named, after = told.get("store") if told else None, kept_head(told, "after")
-    ours = record is not None and after is not None and after.hash in record.ends
-    return isinstance(named, str) and named != store and not ours
+    if told is None:
+        return False
+    named = told.get("store")
+    if not isinstance(named, str) or named == store:
+        return False
+    after = kept_head(told, "after")
+    if record is None or after is None:
+        return True
+    return after.hash not in record.ends
 
 
 def _what_it_lacks(found: FoundRun) -> str | None:
     """Describes what an incomplete copy lacks. A full disk or a kill cut it short; what it has is the same as in the
     log. A copy with a run.json claims to be complete, so it is checked as a whole instead."""
     folder, record, summary = found.folder, found.record, found.summary
-    if folder is None or record is None or summary is None or os.path.lexists(os.path.join(folder, SUMMARY)):
+    if folder is None or record is None or summary is None:
+        return None
+    if os.path.lexists(os.path.join(folder, SUMMARY)):
         return None
     lines = load_lines(folder)
-    if lines is None and os.path.lexists(os.path.join(folder, EVENTS)):
-        return None
-    fault = compare_copy(lines or [], record, summary)
+    if lines is None:
+        if os.path.lexists(os.path.join(folder, EVENTS)):
+            return None
+        lines = []
+    fault = compare_copy(lines, record, summary)
     if fault is None:
         return SUMMARY if summary.finished_at is not None else None
-    if fault[1] != LACKS:
+    _, why = fault
+    if why != LACKS:
         return None
-    return f"{summary.events - len(lines or [])} of {summary.events} {'event' if summary.events == 1 else 'events'}"
+    missing = summary.events - len(lines)
+    noun = "event" if summary.events == 1 else "events"
+    return f"{missing} of {summary.events} {noun}"
 
 
 def _check_folder(found: FoundRun, told: Mapping[str, Any] | None) -> Check:
+    """Checks the copy, and compares it with the log."""
     folder = found.folder or ""
     lines = load_lines(folder)
     if lines is None:
         return Check(valid=False, events=0, why="there is no events.jsonl")
     check = check_copy(lines, told)
-    fault = None
     if found.record is not None and found.summary is not None:
         fault = compare_copy(lines, found.record, found.summary)
-    if fault is not None and (check.first_bad is None or fault[0] < check.first_bad):
-        return Check(valid=False, events=check.events, first_bad=fault[0], why=fault[1])
+        if fault is not None:
+            at, why = fault
+            if check.first_bad is None or at < check.first_bad:
+                return Check(valid=False, events=check.events, first_bad=at, why=why)
     if not check.valid:
         return check
-    why = _bad_summary(folder, told, lines, found.summary) or (_bad_output(folder, told) if told else None)
-    return Check(valid=False, events=check.events, why=why) if why else check
+    why = _bad_summary(folder, told, lines, found.summary)
+    if not why and told:
+        why = _bad_output(folder, told)
+    if not why:
+        return check
+    return Check(valid=False, events=check.events, why=why)
 
 
 def _bad_summary(
@@ -230,36 +270,43 @@ def _bad_summary(
 ) -> str | None:
     """Returns the fault of run.json, if any. A run that has not ended has none; else it must fit the events."""
     if told is None:
-        return f"{SUMMARY} cannot be read" if os.path.lexists(os.path.join(folder, SUMMARY)) else None
-    if summary is None:
-        from_lines = SessionRecord.of_lines(lines).find(str(told.get("run")))
-        return compare_summary(told, from_lines, alone=True) if from_lines else f"{SUMMARY} is of another run"
-    return compare_summary(told, summary)
+        if os.path.lexists(os.path.join(folder, SUMMARY)):
+            return f"{SUMMARY} cannot be read"
+        return None
+    if summary is not None:
+        return compare_summary(told, summary)
+    run = str(told.get("run"))
+    from_lines = SessionRecord.of_lines(lines).find(run)
+    if not from_lines:
+        return f"{SUMMARY} is of another run"
+    return compare_summary(told, from_lines, alone=True)
 
 
 def _bad_output(folder: str, told: Mapping[str, Any]) -> str | None:
     """Returns the first output file that is missing or whose content does not fit the hash in its name."""
     listed = told.get("outputs")
-    for output in listed if isinstance(listed, list) else ():
+    if not isinstance(listed, list):
+        return None
+    for output in listed:
         name = output.get("sha256") if isinstance(output, dict) else None
         if not isinstance(name, str) or len(name) != 64 or not name.isalnum():
             return f"{SUMMARY} lists an output that is none"
+        path = os.path.join(folder, OUTPUTS, name)
         try:
-            with open(open_regular(os.path.join(folder, OUTPUTS, name)), "rb") as file:
-                digest = sha256()
-                while piece := file.read(1 << 20):
-                    digest.update(piece)
+            digest = _hash_file(path)
         except OSError:
             return f"{OUTPUTS}/{name} is missing"
-        if digest.hexdigest() != name:
+        if digest != name:
             return f"{OUTPUTS}/{name} was edited"
     return None
 
 
-def _session(told: Mapping[str, Any] | None) -> str | None:
-    key = told.get("key") if told else None
-    session = key.get("session") if isinstance(key, dict) else None
-    return session if isinstance(session, str) else None
+def _hash_file(path: str) -> str:
+    digest = sha256()
+    with open(open_regular(path), "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
@@ -267,26 +314,35 @@ def _session(told: Mapping[str, Any] | None) -> str | None:
 
 async def verify_store(runtime: Runtime) -> VerifiedStore:
     """Checks every session of the log, every run in it, and every copy."""
-    folders = {name.partition("-")[2]: path for name, path in copies(runs_folder(runtime.places))}
+    folders = folders_by_run(runtime)
     found = VerifiedStore([], [])
-    known: dict[str, SessionRecord] = {}
+    known: dict[str | None, SessionRecord] = {}
     async with opened(runtime) as (log, place):
         store = store_id(place)
         if log is not None:
             for info in await log.sessions():
                 record = await read_session(log, info.key)
-                found.sessions.append(VerifiedSession(info.key.session, check_session(record)))
-                for summary in record.runs:
-                    run = FoundRun(summary.run, record, summary, folders.pop(summary.run, None))
-                    found.runs.append(_verify_found(run, store))
+                session = info.key.session
+                found.sessions.append(VerifiedSession(session, check_session(record)))
+                found.runs.extend(_verify_runs(record, folders, store))
                 bare = SessionRecord(info.key, (), record.head)  # only that it exists, and where its runs end
-                bare.ends, known[info.key.session] = record.ends, bare
+                bare.ends = record.ends
+                known[session] = bare
             for orphan in await log.orphans():
                 _add_orphan(found.sessions, orphan)
     for run, folder in folders.items():
-        session = _session(load_summary(folder))
-        found.runs.append(_verify_found(FoundRun(run, known.get(session or ""), None, folder), store))
+        session = named_session(load_summary(folder))
+        copied = FoundRun(run, known.get(session), None, folder)
+        found.runs.append(_verify_found(copied, store))
     return found
+
+
+def _verify_runs(record: SessionRecord, folders: dict[str, str], store: str | None) -> Iterator[VerifiedRun]:
+    """Checks the runs of a session. Takes their copies from `folders`, so that those of no session are left."""
+    for summary in record.runs:
+        folder = folders.pop(summary.run, None)
+        run = FoundRun(summary.run, record, summary, folder)
+        yield _verify_found(run, store)
 
 
 def _add_orphan(sessions: list[VerifiedSession], orphan: OrphanedEvents) -> None:
@@ -294,10 +350,12 @@ def _add_orphan(sessions: list[VerifiedSession], orphan: OrphanedEvents) -> None
     for place, row in enumerate(sessions):
         if (orphan.tenant, orphan.session) == ("default", row.session) and not orphan.orphaned:
             if row.check.valid:
-                sessions[place] = row._replace(check=_with_orphan(row.check, orphan))
+                check = _with_orphan(row.check, orphan)
+                sessions[place] = row._replace(check=check)
             return
-    none = Check(valid=False, events=orphan.events)
-    sessions.append(VerifiedSession(orphan.session, _with_orphan(none, orphan)))
+    nothing = Check(valid=False, events=orphan.events)
+    check = _with_orphan(nothing, orphan)
+    sessions.append(VerifiedSession(orphan.session, check))
 
 
 def _with_orphan(check: Check, orphan: OrphanedEvents) -> Check:
