@@ -61,7 +61,7 @@ _HOME = {
     "open_runtime": "prowess.runtime.runtime",
     "search_catalog": "prowess.skills.search",
     "parse_front_matter": "prowess.skills.reference",
-    "plan_catalog": "prowess.skills.catalog_budget",
+    "plan_catalog": "prowess.skills.render",
     "read_properties": "prowess.skills.reference",
     "read_resource": "prowess.skills.load",
     "render_catalog": "prowess.skills.render",

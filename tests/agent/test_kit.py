@@ -20,8 +20,8 @@ from prowess.errors import ConfigError, SkillNotFound
 from prowess.models.actions.model import StructuredActions
 from prowess.models.actions.schema import render_schema
 from prowess.skills.skill import Skill
+from prowess.tools.builtin import PROFILES
 from prowess.tools.plan import LIMITS
-from prowess.tools.profiles import PROFILES
 
 
 @pytest.fixture

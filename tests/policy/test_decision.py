@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from prowess.core.tool_table import NEVER_NARROWED, RISKS, TOOLS, find_risk
+from prowess.core.tool_table import NEVER_NARROWED, RISKS, TOOLS
 from prowess.core.values import Decision, Isolation, Located
 from prowess.policy.allowed_tools import parse_allowed
-from prowess.policy.decision import PolicyContext, PolicyQuery, decide, is_isolated
+from prowess.policy.decision import PolicyContext, PolicyQuery, decide, find_risk, is_isolated
 from prowess.policy.rules import parse_rules, tightened
 
 SANDBOX = Isolation(executor="sandbox", mechanism="bwrap+seccomp", network="none", kind="sandbox")

@@ -12,8 +12,8 @@ from prowess._internal.tokens import get_counter
 from prowess.core.values import ToolSpec
 from prowess.errors import ConfigError
 from prowess.tools.ask_user import AskUser
+from prowess.tools.builtin import PROFILES, advertised, slim
 from prowess.tools.plan import UpdatePlan
-from prowess.tools.profiles import PROFILES, advertised, slim
 from prowess.tools.run.skill_run import SkillRun
 from prowess.tools.run.terminals import SkillExec, SkillKillSession, SkillPollSession, SkillWriteStdin
 from prowess.tools.skills.docs import SkillListDocs, SkillSelectDocs

@@ -17,7 +17,7 @@ from prowess.policy.decision import PolicyContext, decide
 from prowess.policy.rules import PolicyQuery, Rules
 from prowess.skills.catalog import Catalog
 from prowess.skills.render import render_catalog, shown_names
-from prowess.tools.profiles import advertised, slim
+from prowess.tools.builtin import advertised, slim
 
 _LISTED = ("shown", "name_only", "searchable")
 

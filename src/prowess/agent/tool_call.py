@@ -21,10 +21,11 @@ from prowess.agent.recorder import EventWriter, SessionSecrets
 from prowess.core.events import CallActed, CallDecided, CallPlanned, Event
 from prowess.core.isolation import record_isolation
 from prowess.core.ports import CallGrant, Toolset
-from prowess.core.tool_table import COMMAND_TOOLS, TOOLS, find_risk
+from prowess.core.tool_table import COMMAND_TOOLS, TOOLS
 from prowess.core.values import Decision, Outcome, Spawn, ToolCall
 from prowess.errors import ProwessError, StoreError, ToolFailed, ToolRetry, WorkspaceUnavailable
 from prowess.policy.allowed_tools import canonical_tools
+from prowess.policy.decision import find_risk
 from prowess.policy.rules import PolicyQuery
 from prowess.policy.secrets import build_environment
 from prowess.tools.files.write import preview_write

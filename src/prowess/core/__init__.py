@@ -6,7 +6,6 @@
 - findings: severity, message, hint and reason of every finding code
 - isolation: writes isolation into records, and reads it from them
 - ports: protocols of models, tools, workspaces, stores and approvers
-- storage_values: values of stores: session keys, leases, chain heads, artifact names
 - tool_table: facts about each built-in tool: risk, aliases, arguments, profiles, texts
 - values: values of a run: messages, calls, outcomes, decisions, plans
 """

@@ -330,7 +330,3 @@ SWITCHED_TOOLS = _named(lambda each: each.risk == "high")
 FILE_TOOLS = tuple(name for name in PATH_ARGUMENTS if name not in SWITCHED_TOOLS)
 WRITING_TOOLS = tuple(name for name in PATH_ARGUMENTS if name in SWITCHED_TOOLS)
 UNCOUNTED_TOOLS = _named(lambda each: not each.is_counted)
-
-
-def find_risk(tool: str) -> Risk:
-    return RISKS.get(tool, "unknown")

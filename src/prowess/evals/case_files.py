@@ -19,7 +19,7 @@ from prowess.errors import ConfigError, EvalError
 from prowess.evals import foreign_cases
 from prowess.evals.case import Case, CaseFile
 from prowess.evals.checks import check_case
-from prowess.models.script_file import check_entry
+from prowess.models.scripted import check_entry
 from prowess.skills.discover import discover
 from prowess.skills.reference import find_skill_md
 from prowess.skills.skill import Entry

@@ -3,6 +3,5 @@
 - model_info: costs of tokens and of replies, and context windows of well-known models
 - registry: makes a model from `provider:name`, and imports a provider only when it is named
 - replay: plays back the replies of a recorded run
-- script_file: reads and checks a script, a JSON or YAML list of replies
 - scripted: the model that plays a script, for tests and examples
 """

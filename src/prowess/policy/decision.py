@@ -15,9 +15,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from prowess.core.isolation import was_isolated
-from prowess.core.storage_values import USER_SCOPE
-from prowess.core.tool_table import CAPABILITIES, COMMAND_TOOLS, ENDING_TOOLS, NEVER_NARROWED, WATCHING_TOOLS, find_risk
-from prowess.core.values import Decision, Isolation, Verdict
+from prowess.core.tool_table import (
+    CAPABILITIES,
+    COMMAND_TOOLS,
+    ENDING_TOOLS,
+    NEVER_NARROWED,
+    RISKS,
+    WATCHING_TOOLS,
+    Risk,
+)
+from prowess.core.values import USER_SCOPE, Decision, Isolation, Verdict
 from prowess.policy.allowed_tools import (
     AllowedTools,
     allows,
@@ -145,6 +152,10 @@ def _answers(
     for each in rules:
         if not each.denied_digests.isdisjoint(request.digests):
             yield _by_digest(request, each)
+
+
+def find_risk(tool: str) -> Risk:
+    return RISKS.get(tool, "unknown")
 
 
 def is_isolated(isolation: Isolation | None) -> bool:

@@ -52,7 +52,7 @@ from prowess.runtime.storage import (
 )
 from prowess.skills.load import load_published
 from prowess.skills.skill import Entry, Skill
-from prowess.tools.profiles import advertised, slim
+from prowess.tools.builtin import advertised, slim
 from prowess.tools.run.packages import configured_packages
 from prowess.tools.session_work import SessionWork, WorkBackend, WorkOptions
 from prowess.workspace.executors.none import NoExecutor

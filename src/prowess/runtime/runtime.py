@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from prowess.agent.session import Session
     from prowess.agent.toolkit import Toolkit
     from prowess.core.ports import ArtifactStore, Model
-    from prowess.skills.catalog_budget import CatalogBudget
+    from prowess.skills.render import CatalogBudget
 
 
 @contextmanager
@@ -310,7 +310,7 @@ class Runtime:
         """
         from prowess.core.ports import describe_model
         from prowess.models.model_info import configured_window
-        from prowess.skills.catalog_budget import CatalogBudget, find_budget
+        from prowess.skills.render import CatalogBudget, find_budget
 
         config = self.config
         if config.skills.budget is not None:
@@ -362,7 +362,7 @@ class Runtime:
         return FolderArtifacts(artifacts_folder(wanted, base, places.home))
 
     def plan(self, *, budget_tokens: int | None = None, counter: TokenCounter | None = None) -> CatalogPlan:
-        from prowess.skills.catalog_budget import plan_catalog
+        from prowess.skills.render import plan_catalog
 
         budget = self.budget().tokens if budget_tokens is None else budget_tokens
         if counter is None:

@@ -1,7 +1,6 @@
 """Skills on disk: parses SKILL.md files, builds the catalog and loads skills. Needs only PyYAML.
 
 - catalog: every skill found; resolves a name to a skill and decides who may use it
-- catalog_budget: chooses the skills that the model is shown, within a token budget
 - discover: reads roots into a Catalog; reloads it
 - entry_reader: reads the head of one SKILL.md into an Entry
 - file_list: files of a skill's folder, the difference of two lists of files, and their JSON

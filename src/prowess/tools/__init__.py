@@ -3,11 +3,10 @@
 - arguments: argument classes of the built-in tools
 - ask_user: the ask_user tool, which asks the user a question
 - base: the `Tool` protocol
-- builtin: the list of all built-in tools, in a fixed order
+- builtin: the list of all built-in tools, and the profiles (default, lean, full) that select those a model is told
 - function: the `@tool` decorator, which makes a tool from a Python function
 - network_request: the network_request tool, which makes one HTTP request
 - plan: the update_plan tool, with plan parsing and patching
-- profiles: tool profiles (default, lean, full), which select the tools and schema fields that a model is told
 - schema: JSON Schema for arguments, and tolerant parsing of arguments
 - session_work: the loaded skills and the workspace of one session
 - toolset: `Tools`, which finds a tool by name, and wrappers (Only, Prefixed, Renamed, Joined)

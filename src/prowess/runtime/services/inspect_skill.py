@@ -17,7 +17,7 @@ from prowess.runtime.services.documents import finding_row, skill_row
 from prowess.skills.render import cost_in_catalog, render_skill, skill_tokens
 from prowess.skills.requirements import missing_requirements
 from prowess.skills.skill import Entry, Skill, SkillFile
-from prowess.tools.profiles import PROFILES
+from prowess.tools.builtin import PROFILES
 
 if TYPE_CHECKING:
     from prowess.runtime.documents.skills import FileRow, InPrompt, InspectDocument, WhyRow

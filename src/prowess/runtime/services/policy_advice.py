@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from prowess.core.codec import to_json
-from prowess.core.tool_table import CAPABILITIES, COMMAND_TOOLS, NEVER_NARROWED, RISKS, find_risk
+from prowess.core.tool_table import CAPABILITIES, COMMAND_TOOLS, NEVER_NARROWED, RISKS
 from prowess.policy.allowed_tools import AllowedTools, allows
-from prowess.policy.decision import Explained, Explanation, PolicyQuery
+from prowess.policy.decision import Explained, Explanation, PolicyQuery, find_risk
 from prowess.policy.rules import PolicyRule, Rules
 from prowess.runtime.runtime import Runtime
 from prowess.skills.skill import Entry

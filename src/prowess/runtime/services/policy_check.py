@@ -15,7 +15,7 @@ from prowess.agent.call_policy import is_asked_each_time
 from prowess.agent.toolkit import Toolkit
 from prowess.core.codec import to_json
 from prowess.core.isolation import IsolationRecord, record_isolation
-from prowess.core.tool_table import CAPABILITIES, STEERING_TOOLS, URL_ARGUMENTS, find_risk
+from prowess.core.tool_table import CAPABILITIES, STEERING_TOOLS, URL_ARGUMENTS
 from prowess.core.values import Decision, Isolation, ToolCall, Verdict
 from prowess.errors import ConfigError, ProwessError, SkillError
 from prowess.policy.allowed_tools import AllowedTools, parse_allowed
@@ -27,6 +27,7 @@ from prowess.policy.decision import (
     PolicyQuery,
     decide,
     explain,
+    find_risk,
     is_isolated,
     stricter,
 )

@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from prowess.core.events import ApprovalAnswered
-from prowess.core.tool_table import ALIASES, CAPABILITIES, RISKS, SWITCHED_TOOLS, find_risk
+from prowess.core.tool_table import ALIASES, CAPABILITIES, RISKS, SWITCHED_TOOLS
 from prowess.core.values import Decision, ToolCall
 from prowess.errors import ConfigError
 from prowess.policy.allowed_tools import canonical_tools
+from prowess.policy.decision import find_risk
 
 _CLASSES = {"low": ("low",), "medium": ("low", "medium")}
 
