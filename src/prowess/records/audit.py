@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from prowess.core.codec import to_json
@@ -398,6 +398,14 @@ def _parse(data: Mapping[str, Any] | None) -> Envelope | None:
     if data is None:
         return None
     try:
-        return parse_event(data)
-    except (ValueError, RecursionError, OverflowError):
+        envelope = parse_event(data)
+        _check_key(envelope.tenant, envelope.app, envelope.user, envelope.session)
+    except (ValueError, RecursionError, OverflowError, StoreError):
         return None
+    return envelope
+
+
+@lru_cache(maxsize=64)
+def _check_key(tenant: str, app: str, user: str, session: str) -> None:
+    """Checks the owner of an event. Cached, because all events of a session have the same one."""
+    SessionKey(tenant=tenant, app=app, user=user, session=session)
