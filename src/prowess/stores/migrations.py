@@ -85,15 +85,19 @@ POSTGRES: Migrations = (
 )
 
 
-def check_version(place: str, done: int, known: Migrations) -> None:
-    """Refuses a store that a newer release has written."""
-    newest = len(known)
-    if done <= newest:
-        return
-    raise StoreError(
-        f"{place} was written by a newer release: it has version {done}, this one knows {newest}.",
+def too_new(place: str, version: int, known: Migrations) -> StoreError:
+    return StoreError(
+        f"{place} was written by a newer release: it has version {version}, this one knows {len(known)}.",
         code="store-too-new",
         hint="Upgrade Prowess, or name another store.",
+    )
+
+
+def foreign(place: str) -> StoreError:
+    return StoreError(
+        f"{place} is the database of another program.",
+        code="store-not-prowess",
+        hint="Name another one for the record.",
     )
 
 
@@ -103,11 +107,3 @@ def read_info(row: tuple[str, str, str, str, int, str, str, str, str | None]) ->
     key = SessionKey(tenant=tenant, app=app, user=user, session=session)
     head = ChainHead(seq=seq, hash=last)
     return SessionInfo(key=key, head=head, created_at=created_at, updated_at=updated_at, expires_at=expires_at)
-
-
-def foreign(place: str) -> StoreError:
-    return StoreError(
-        f"{place} is the database of another program.",
-        code="store-not-prowess",
-        hint="Name another one for the record.",
-    )

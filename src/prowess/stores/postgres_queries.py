@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prowess.core.values import ChainHead, OrphanedEvents, SessionInfo, SessionKey
 from prowess.records.chain import GENESIS
-from prowess.stores.migrations import POSTGRES, POSTGRES_LINK, check_version, read_info
+from prowess.stores.migrations import POSTGRES, POSTGRES_LINK, read_info, too_new
 
 if TYPE_CHECKING:
     import psycopg
@@ -227,5 +227,6 @@ def _version(connection: Connection, place: str) -> int:
         return 0
     done = connection.execute("SELECT coalesce(max(number), 0) FROM prowess_migrations").fetchone()
     number: int = done[0] if done else 0
-    check_version(place, number, POSTGRES)
+    if number > len(POSTGRES):
+        raise too_new(place, number, POSTGRES)
     return number

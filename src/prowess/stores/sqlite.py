@@ -29,7 +29,7 @@ from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, S
 from prowess.errors import StoreError
 from prowess.records.chain import broken_record, link, numbered, parse_expiry
 from prowess.stores import sqlite_queries as rows
-from prowess.stores.migrations import SQLITE, SQLITE_SHA256, check_version, foreign
+from prowess.stores.migrations import SQLITE, SQLITE_SHA256, foreign, too_new
 
 
 def migrate(connection: sqlite3.Connection, path: str, now: str) -> None:
@@ -102,7 +102,8 @@ def _version(connection: sqlite3.Connection, path: str) -> int:
         raise foreign(path)
     row = connection.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()
     done: int = row[0]
-    check_version(path, done, SQLITE)
+    if done > len(SQLITE):
+        raise too_new(path, done, SQLITE)
     return done
 
 
