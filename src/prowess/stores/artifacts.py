@@ -110,6 +110,7 @@ class FolderArtifacts:
         return await asyncio.to_thread(self._names, key)
 
     async def versions(self, key: SessionKey, name: str) -> Sequence[int]:
+        """Returns the versions that are not deleted, the newest last."""
         folder = self._folder(key, name)
         return await asyncio.to_thread(_live, folder)
 

@@ -209,6 +209,7 @@ class MemoryArtifacts:
         return sorted(found)
 
     async def versions(self, key: SessionKey, name: str) -> Sequence[int]:
+        """Returns the versions that are not deleted, the newest last."""
         with self._lock:
             return self._live(key, name)
 

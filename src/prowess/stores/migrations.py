@@ -93,17 +93,17 @@ def too_new(place: str, version: int, known: Migrations) -> StoreError:
     )
 
 
-def read_info(row: tuple[str, str, str, str, int, str, str, str, str | None]) -> SessionInfo:
-    """Reads a row of the sessions: owner, head, times, and an expiry that counts."""
-    tenant, app, user, session, seq, last, created_at, updated_at, expires_at = row
-    key = SessionKey(tenant=tenant, app=app, user=user, session=session)
-    head = ChainHead(seq=seq, hash=last)
-    return SessionInfo(key=key, head=head, created_at=created_at, updated_at=updated_at, expires_at=expires_at)
-
-
 def foreign(place: str) -> StoreError:
     return StoreError(
         f"{place} is the database of another program.",
         code="store-not-prowess",
         hint="Name another one for the record.",
     )
+
+
+def read_info(row: tuple[str, str, str, str, int, str, str, str, str | None]) -> SessionInfo:
+    """Reads a row of the sessions: owner, head, times, and an expiry that counts."""
+    tenant, app, user, session, seq, last, created_at, updated_at, expires_at = row
+    key = SessionKey(tenant=tenant, app=app, user=user, session=session)
+    head = ChainHead(seq=seq, hash=last)
+    return SessionInfo(key=key, head=head, created_at=created_at, updated_at=updated_at, expires_at=expires_at)

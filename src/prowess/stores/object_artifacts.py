@@ -134,6 +134,7 @@ class ObjectArtifacts:
         return await _sorted(asked)
 
     async def versions(self, key: SessionKey, name: str) -> Sequence[int]:
+        """Returns the versions that are not deleted, the newest last."""
         there = await self._look(_folder(key, name))
         return there.live
 
