@@ -381,3 +381,39 @@ def _is_on(environ: Mapping[str, str], name: str) -> bool:
         return False
     message = f"{name} must be 1 or 0, not {value[:40]!r}."
     raise ConfigError(message, code="config-wrong-type", hint=f"Set {name}=1.")
+
+
+VARIABLES = (
+    "PROWESS_CACHE_DIR",
+    "PROWESS_HOME",
+    "PROWESS_MANAGED_POLICY",
+    "PROWESS_RUN_ALLOWED_COMMANDS",
+    "PROWESS_RUN_DENIED_COMMANDS",
+    "PROWESS_SKILLS_ROOT",
+    "PROWESS_TRUST",
+    "PROWESS_WORKSPACE_DIR",
+)
+
+
+OLDER_NAMES = (
+    "SKILLS_CACHE_DIR",
+    "SKILLS_ROOT",
+    "TRPC_AGENT_SKILL_RUN_ALLOWED_COMMANDS",
+    "TRPC_AGENT_SKILL_RUN_DENIED_COMMANDS",
+)
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[Finding]:
+    """Returns findings for variables that look like ours but are not: most likely a typing mistake."""
+    unknown = [name for name in environ if name.startswith("PROWESS_") and name not in VARIABLES]
+    if not unknown:
+        return []
+    import difflib
+
+    found = []
+    for name in sorted(unknown):
+        near = difflib.get_close_matches(name, VARIABLES, n=1)
+        remedy = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(VARIABLES)}"
+        note = Note("environment-unknown", None, {"name": name, "remedy": remedy})
+        found.append(make_finding(note, name))
+    return found

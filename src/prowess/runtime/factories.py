@@ -41,7 +41,7 @@ from prowess.policy.secrets import ConfiguredSecrets
 from prowess.records.spans import live_spans
 from prowess.runtime.config import Config, ConfigPlaces
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
-from prowess.runtime.settings import EXECUTORS, WorkspaceConfig
+from prowess.runtime.settings import EXECUTORS
 from prowess.runtime.storage import (
     new_session,
     open_log,
@@ -299,8 +299,12 @@ async def _open_work(
 
 
 def _has_plain_work(config: Config) -> bool:
-    """True when no setting of the executor, the artifacts or the packages can be wrong: they have their defaults."""
-    return config.workspace == WorkspaceConfig() and config.artifacts is None and not config.skills.dependencies
+    """True when nothing that the backend is made of can be wrong, because it has its defaults."""
+    workspace = config.workspace
+    given = (workspace.run_as, workspace.limits, workspace.network_allow, workspace.image, workspace.python)
+    if workspace.executor != "auto" or any(given):
+        return False
+    return config.artifacts is None and not config.skills.dependencies
 
 
 def make_backend(runtime: Runtime, stack: AsyncExitStack) -> WorkBackend:

@@ -18,7 +18,7 @@ from prowess.core.catalog_values import CatalogPlan, Finding, Trigger
 from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError
 from prowess.policy.trust import Trust, TrustFile, still_trusted
-from prowess.runtime.config import Config, ConfigPlaces, LoadedConfig, find_places, load_config
+from prowess.runtime.config import Config, ConfigPlaces, LoadedConfig, find_places, load_config, unknown_variables
 from prowess.runtime.settings import DOCS, IN_USE
 from prowess.skills.catalog import Catalog
 from prowess.skills.discover import Library, changed_since_accepted
@@ -434,42 +434,6 @@ def check_model(name: str | None) -> None:
     from prowess.models.registry import check_spec
 
     check_spec(name)
-
-
-VARIABLES = (
-    "PROWESS_CACHE_DIR",
-    "PROWESS_HOME",
-    "PROWESS_MANAGED_POLICY",
-    "PROWESS_RUN_ALLOWED_COMMANDS",
-    "PROWESS_RUN_DENIED_COMMANDS",
-    "PROWESS_SKILLS_ROOT",
-    "PROWESS_TRUST",
-    "PROWESS_WORKSPACE_DIR",
-)
-
-
-OLDER_NAMES = (
-    "SKILLS_CACHE_DIR",
-    "SKILLS_ROOT",
-    "TRPC_AGENT_SKILL_RUN_ALLOWED_COMMANDS",
-    "TRPC_AGENT_SKILL_RUN_DENIED_COMMANDS",
-)
-
-
-def unknown_variables(environ: Mapping[str, str]) -> list[Finding]:
-    """Returns findings for variables that look like ours but are not: most likely a typing mistake."""
-    unknown = [name for name in environ if name.startswith("PROWESS_") and name not in VARIABLES]
-    if not unknown:
-        return []
-    import difflib
-
-    found = []
-    for name in sorted(unknown):
-        near = difflib.get_close_matches(name, VARIABLES, n=1)
-        remedy = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(VARIABLES)}"
-        note = Note("environment-unknown", None, {"name": name, "remedy": remedy})
-        found.append(make_finding(note, name))
-    return found
 
 
 def all_roots(places: ConfigPlaces, loaded: LoadedConfig, trust: Trust, flags: Sequence[str]) -> list[Root]:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from prowess._internal.urls import shown_url
 from prowess.core.codec import to_json
-from prowess.runtime.config import describe_fields
-from prowess.runtime.runtime import OLDER_NAMES, VARIABLES, Runtime
+from prowess.runtime.config import OLDER_NAMES, VARIABLES, describe_fields
+from prowess.runtime.runtime import Runtime
 
 
 class SettingInForce(NamedTuple):
