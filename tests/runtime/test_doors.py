@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 import prowess
 from agents import call
 from prowess.core.values import Decision, SessionKey, ToolCall
-from prowess.errors import ConfigError, ModelAuth, ModelError
+from prowess.errors import ConfigError, ModelAuth, ModelError, PathEscape
 from prowess.models.scripted import ScriptedModel
 from prowess.stores.memory import MemoryEventLog
 from prowess.testing import events_of, skill_dir
@@ -375,3 +376,50 @@ def test_to_prompt_names_the_skill_that_cannot_be_shown(tmp_path: Path, make_ski
     assert str(bad) in str(refused.value.hint) and refused.value.code == "description-missing"
     with pytest.raises(prowess.SkillInvalid, match=f"^SKILL.md not found in {tmp_path / 'other'}"):
         prowess.to_prompt([good, tmp_path / "other"])
+
+
+def test_a_link_out_of_the_project_is_refused_before_anything_runs(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    (project / ".agent").mkdir(parents=True)
+    elsewhere.mkdir()
+    (project / ".agent" / "artifacts").symlink_to(elsewhere)
+    monkeypatch.chdir(project)
+    done: list[str] = []
+
+    def much() -> str:
+        """Says much."""
+        done.append("much")
+        return "x" * 200_000
+
+    model = ScriptedModel([call("much"), {"text": "done"}])
+    with pytest.raises(PathEscape):
+        prowess.run_sync("hi", skills=root, tools=[much], model=model)
+    assert (done, model.requests) == ([], [])
+
+
+def test_a_schema_that_a_caller_changes_is_the_schema_of_one_tool(root: Path) -> None:
+    kit = prowess.SkillKit(root, tools_profile="full")
+    before, schemas = kit.schemas(), kit.schemas()
+    for number, schema in enumerate(schemas):
+        parameters = schema["function"]["parameters"]
+        parameters["properties"].clear()
+        parameters.setdefault("required", []).clear()
+        assert schemas[number + 1 :] == before[number + 1 :]
+
+
+def test_a_stream_whose_observers_cannot_be_read_ends_with_that_error(root: Path) -> None:
+    class Broken(Sequence[Any]):
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, index: Any) -> Any:
+            raise RuntimeError("broken")
+
+    async def watch() -> None:
+        async for _ in prowess.stream("hi", skills=root, model=ScriptedModel([]), on_event=Broken()):
+            pass
+
+    with pytest.raises(RuntimeError, match="broken"):
+        asyncio.run(asyncio.wait_for(watch(), 20))

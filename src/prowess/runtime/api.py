@@ -112,8 +112,8 @@ async def stream(request: str = "", **options: Any) -> AsyncIterator[Envelope]:
         queue.put_nowait(envelope)
 
     async def work() -> Result:
-        observers = _observers(options.get("on_event", ()))
         try:
+            observers = _observers(options.get("on_event", ()))
             return await run(request, **{**options, "on_event": (tell, *observers)})
         finally:
             queue.put_nowait(None)
@@ -185,8 +185,7 @@ class SkillKit:
     def schemas(self, form: Literal["openai", "responses", "anthropic"] = "openai") -> list[dict[str, Any]]:
         """Returns the tool schemas in the form that a provider takes."""
         render = _FORMS[form]
-        schemas = [render(spec) for spec in self.tools]
-        return copy.deepcopy(schemas)  # callers change what they are given
+        return [copy.deepcopy(render(spec)) for spec in self.tools]  # callers change what they are given
 
     @property
     def findings(self) -> Sequence[Any]:

@@ -295,6 +295,7 @@ async def _open_work(
     if not _has_plain_work(config):
         backend = make_backend(runtime, opened)  # a wrong setting fails before anything begins
         return SessionWork(key, work_options, lambda: backend)
+    runtime.find_default_artifacts()  # a link out of the project fails at once, too
     return SessionWork(key, work_options, lambda: make_backend(runtime, opened))
 
 

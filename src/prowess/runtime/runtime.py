@@ -333,22 +333,30 @@ class Runtime:
         context = find_surroundings(self.config)
         return plan_offer(self.catalog, plan, context, load_rules(self))
 
+    def find_default_artifacts(self) -> tuple[str, str]:
+        """Returns the state folder and the folder of artifacts in it. A project can contain links; they must not decide
+        where we write, so one that leads out of the project is refused."""
+        from prowess._internal.state_folder import state_folder
+
+        folder = state_folder(self.places.project, self.places.state_dir)
+        if folder == self.places.state_dir:
+            return folder, os.path.join(folder, "artifacts")
+        return folder, inside(self.places.project, ".agent/artifacts")
+
     def open_artifacts(self) -> ArtifactStore | None:
         """Opens the store that `artifacts` names: a folder, a bucket, `memory:` or `none`.
 
         Unset: the project's folder, else the user's, whatever the store is.
         """
-        from prowess._internal.state_folder import artifacts_folder, ensure_ignored, state_folder
+        from prowess._internal.state_folder import artifacts_folder, ensure_ignored
         from prowess.stores.artifacts import FolderArtifacts, MemoryArtifacts
 
         wanted, places = self.config.artifacts, self.places
         if wanted is None:
-            folder = state_folder(places.project, places.state_dir)
+            folder, path = self.find_default_artifacts()
             if folder == places.state_dir:
-                return FolderArtifacts(os.path.join(folder, "artifacts"))
-            # A project can contain links; they must not decide where we write.
-            contained = inside(places.project, ".agent/artifacts")
-            return FolderArtifacts(contained, prepare=lambda: ensure_ignored(folder))
+                return FolderArtifacts(path)
+            return FolderArtifacts(path, prepare=lambda: ensure_ignored(folder))
         if wanted == "none":
             return None
         if wanted == "memory:":

@@ -226,11 +226,11 @@ class SessionWork:
 
     async def store_output(self, call_id: str, text: str) -> str | None:
         """Stores the full text of an output as an artifact, and returns its ref. None if it cannot be stored."""
-        artifacts = self.backend.artifacts
-        if artifacts is None:
-            return None
         name = f"outputs/{call_id}.txt"
         try:
+            artifacts = self.backend.artifacts
+            if artifacts is None:
+                return None
             kept = await artifacts.save(self.key, name, text.encode(), mime_type="text/plain")
         except (ProwessError, OSError):  # whoever shows the text says that the rest was not kept
             return None
