@@ -2,6 +2,7 @@
 
     python tools/trace_run.py            a function of the caller's
     python tools/trace_run.py skills     skill_load and skill_run, in the sandbox or without one
+    python tools/trace_run.py -v         and the modules, in the order of their first visit
 
 Imports are done before: a first run pays for them, and for caches. Depth counts frames of ours on one stack; a hop is a
 call from one of our modules into another.
@@ -9,6 +10,7 @@ call from one of our modules into another.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import tempfile
 import threading
@@ -26,7 +28,7 @@ SKILL = "---\nname: demo\ndescription: Counts words. Use when asked to count wor
 
 class Trace:
     def __init__(self) -> None:
-        self.modules: set[str] = set()
+        self.modules: dict[str, None] = {}  # in the order of their first visit
         self.hops: Counter[tuple[str, str]] = Counter()
         self.calls = 0
         self.depth = 0
@@ -37,7 +39,7 @@ class Trace:
             return
         self.calls += 1
         module = frame.f_globals["__name__"]
-        self.modules.add(module)
+        self.modules.setdefault(module)
         stack = _ours(frame)
         if len(stack) > 1 and stack[1] != module:
             self.hops[stack[1], module] += 1
@@ -88,9 +90,12 @@ def main(kind: str = "function") -> None:
             threading.setprofile(None)
     print(f"modules {len(trace.modules)}  depth {trace.depth}  hops {trace.hops.total()}  calls {trace.calls}")
     if "-v" in sys.argv:
-        print("\n".join(sorted(trace.modules)))
-        print("deepest:", " < ".join(trace.deepest))
+        print("\n".join(trace.modules))
+        print("deepest:", " < ".join(each for each, _ in itertools.groupby(trace.deepest)))
 
 
 if __name__ == "__main__":
-    main(*[word for word in sys.argv[1:] if word != "-v"])
+    words = [word for word in sys.argv[1:] if word != "-v"]
+    if words not in ([], ["skills"]):
+        sys.exit(__doc__)
+    main(*words)

@@ -236,8 +236,18 @@ from urllib.parse import urlsplit
 from prowess.stores.sqlite import SqliteEventLog
 
 
+class Shelf:
+    path = "/a/place/on/a/server"
+
+    def __init__(self, path):
+        self._log = SqliteEventLog(path)
+
+    def __getattr__(self, name):
+        return getattr(self._log, name)
+
+
 def make(address):
-    return SqliteEventLog(urlsplit(address).path)
+    return Shelf(urlsplit(address).path)
 """
 
 

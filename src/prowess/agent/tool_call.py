@@ -1,9 +1,9 @@
 """act: turns one call into one outcome. Only this module decides calls, executes tools and redacts outcomes.
 
-    repair -> normalise -> record -> decide -> ask, if needed -> execute -> redact -> record
+    repair -> normalise -> decide -> record both -> ask, if needed -> record -> execute -> redact -> record
 
-Every step is in the log before the next one begins. If the log cannot be written, nothing more happens. A denial and a
-failure are outcomes. Only a broken record and a cancellation are raised.
+A call and its decision are in the log before anything is done. If the log cannot be written, nothing more happens. A
+denial and a failure are outcomes. Only a broken record and a cancellation are raised.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class Decision:
 
 
 class Located(NamedTuple):
-    """System file that a program's name leads to in a run. If `path` is "", `why_not` says why: the program does not
+    """System file that a program's name leads to in a run. If `path` is "", `reason` says why: the program does not
     exist, or a user other than root could have placed it."""
 
     path: str = ""

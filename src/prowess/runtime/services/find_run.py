@@ -18,8 +18,9 @@ from prowess.errors import AuditBroken, StoreError
 from prowess.records.audit import SessionRecord, read_session
 from prowess.records.chain import without_duplicates
 from prowess.records.summary import RunSummary
+from prowess.runtime.config import Config
 from prowess.runtime.runtime import Runtime
-from prowess.runtime.storage import open_log, runs_folder
+from prowess.runtime.storage import is_shared, open_log, runs_folder, store_name
 from prowess.stores.run_folders import EVENTS, SUMMARY
 
 _SUMMARY_BYTES = 16 << 20
@@ -47,10 +48,12 @@ class RunEvents(NamedTuple):
 @asynccontextmanager
 async def opened(runtime: Runtime) -> AsyncIterator[tuple[EventLog | None, str]]:
     """Yields the log and its place. The log is None when nothing was ever recorded there; no file is created."""
-    log = open_log(runtime.config, runtime.places)
-    place = str(getattr(log, "path", "")) or "memory:"
+    config = runtime.config
+    log = open_log(config, runtime.places)
+    place = "memory:" if config.store == "memory:" else store_name(config, runtime.places)
+    place = str(getattr(log, "path", "")) or place
     try:
-        if _is_missing_file(place):
+        if _is_missing_file(config, place):
             yield None, place
         else:
             yield log, place
@@ -58,8 +61,8 @@ async def opened(runtime: Runtime) -> AsyncIterator[tuple[EventLog | None, str]]
         await log.close()
 
 
-def _is_missing_file(place: str) -> bool:
-    if not os.path.isabs(place):
+def _is_missing_file(config: Config, place: str) -> bool:
+    if config.store == "memory:" or is_shared(config):
         return False
     return not os.path.exists(place)
 
