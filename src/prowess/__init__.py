@@ -32,6 +32,8 @@ __version__ = "0.1.0"
 
 # public name -> module that defines it
 _HOME = {
+    "Agent": "prowess.runtime.agent",
+    "AgentSession": "prowess.runtime.agent",
     "AgentSpec": "prowess.agent.agent",
     "Catalog": "prowess.skills.catalog",
     "CatalogPlan": "prowess.core.values",
@@ -51,7 +53,7 @@ _HOME = {
     "Skill": "prowess.skills.skill",
     "SkillDenied": "prowess.errors",
     "SkillInvalid": "prowess.errors",
-    "SkillKit": "prowess.runtime.api",
+    "SkillKit": "prowess.runtime.skill_kit",
     "SkillNotFound": "prowess.errors",
     "SkillSource": "prowess.core.ports",
     "check": "prowess.runtime.check",

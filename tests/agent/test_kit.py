@@ -65,11 +65,11 @@ Tooling and workspace guidance:
 def test_what_a_model_is_shown(root: Path) -> None:
     kit = prowess.SkillKit(root)
     assert kit.instructions == DEFAULT
-    assert prowess.SkillKit(root, guidance="").instructions == DEFAULT.partition("\n\nTooling")[0]
-    assert prowess.SkillKit(root, guidance="Be good.").instructions.endswith(
+    assert prowess.SkillKit(root, settings={"guidance": ""}).instructions == DEFAULT.partition("\n\nTooling")[0]
+    assert prowess.SkillKit(root, settings={"guidance": "Be good."}).instructions.endswith(
         "Tooling and workspace guidance:\nBe good."
     )
-    assert prowess.SkillKit(root, tools_profile="lean").instructions.endswith(LEAN_GUIDANCE)
+    assert prowess.SkillKit(root, settings={"tools.profile": "lean"}).instructions.endswith(LEAN_GUIDANCE)
     assert prowess.SkillKit(root, instructions="You are Bob.").instructions.startswith("You are Bob.\n\nAvailable")
     assert GUIDANCE in kit.instructions
 
@@ -139,9 +139,9 @@ def test_profiles_and_what_they_cost(root: Path) -> None:
             cost[profile] = count(guidance) + sum(count(json.dumps(each, separators=(",", ":"))) for each in told)
     assert cost["default"] <= 768
     assert cost["lean"] <= 450
-    names = [spec.name for spec in prowess.SkillKit(root, tools_profile="lean").tools]
+    names = [spec.name for spec in prowess.SkillKit(root, settings={"tools.profile": "lean"}).tools]
     assert names == ["skill_load", "skill_read", "skill_run", "update_plan"]
-    without = [spec.name for spec in prowess.SkillKit(root, workspace_executor="none").tools]
+    without = [spec.name for spec in prowess.SkillKit(root, executor="none").tools]
     assert "skill_run" not in without and "skill_load" in without
 
 
@@ -179,12 +179,12 @@ def test_a_call_gives_all_that_a_model_has_to_be_given(root: Path) -> None:
 
 def test_a_pause_is_an_outcome_with_the_call_to_make_again(root: Path) -> None:
     async def work() -> None:
-        async with prowess.SkillKit(root, store="memory:", workspace_executor="local") as kit:
+        async with prowess.SkillKit(root, store="memory:", executor="local") as kit:
             await kit.call("skill_load", {"skill": "demo"})
             paused = await kit.call("skill_run", {"skill": "demo", "command": "echo hi"})
             assert paused.status == "waiting" and paused.code == "approval-needed"
             again = paused.data["call"]
-        async with prowess.SkillKit(root, store="memory:", workspace_executor="local", approve=["skill_run"]) as kit:
+        async with prowess.SkillKit(root, store="memory:", executor="local", approve=["skill_run"]) as kit:
             await kit.call("skill_load", {"skill": "demo"})
             assert (await kit.call(again["tool"], again["args"])).status == "ok"
 
@@ -204,18 +204,12 @@ def test_skills_made_in_code(tmp_path: Path) -> None:
 
 
 def test_options_that_do_not_exist(root: Path) -> None:
-    with pytest.raises(ConfigError, match="Did you mean 'workspace_executor'"):
-        prowess.SkillKit(root, workspace_exekutor="local")
+    with pytest.raises(ConfigError, match="Did you mean 'workspace.executor'"):
+        prowess.SkillKit(root, settings={"workspace.exekutor": "local"})
     with pytest.raises(ConfigError, match="no folder"):
         prowess.SkillKit("nowhere")
     with pytest.raises(ConfigError, match="There is no file"):
         prowess.run_sync("x", skills=root, files=["nothing.csv"])
-
-    async def nested() -> None:
-        prowess.run_sync("x")
-
-    with pytest.raises(ConfigError, match=r"await prowess\.run"):
-        asyncio.run(nested())
 
 
 def test_activation_raises_what_was_wrong(root: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_failure_is_an_error_with_a_code_and_exit_1(root: Path, request_text: 
 
 
 def test_a_call_that_was_refused_is_a_failure(root: Path) -> None:
-    given: dict[str, Any] = {"approve": lambda call, decision: False, "workspace_executor": "local", **MEMORY}
+    given: dict[str, Any] = {"approve": lambda call, decision: False, "executor": "local", **MEMORY}
     result = prowess.run_sync("What time is it on the broken clock?", skills=root / "skills", model="offline", **given)
     assert (result.ok, result.stop_reason, result.code) == (False, "error", "call-refused")
 

@@ -154,9 +154,9 @@ def test_prompt_and_doctor_say_which_budget_holds_and_why(library, tmp_path):
 
 
 def test_a_kit_takes_the_window_of_the_model_that_it_is_for(library):
-    small = {"model_provider": "openai:mine", "model_params": {"context_tokens": 10_000}}
-    assert MORE in prowess.SkillKit(library, **small).instructions
-    assert MORE not in prowess.SkillKit(library, **small, skills_budget=9_000).instructions
+    small = {"model.provider": "openai:mine", "model.params": {"context_tokens": 10_000}}
+    assert MORE in prowess.SkillKit(library, settings=small).instructions
+    assert MORE not in prowess.SkillKit(library, settings={**small, "skills.budget": 9_000}).instructions
     assert MORE not in prowess.SkillKit(library).instructions
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -133,6 +134,17 @@ class Recorder:
         """Returns a recorder for a child run, with the same log."""
         return RecorderPart(self, run_id)
 
+    @asynccontextmanager
+    async def watched_by(self, observers: Sequence[Observer], *, timeout_s: float = 5.0) -> AsyncIterator[None]:
+        """Tells these observers, too, until the end. Waits up to `timeout_s` until they have seen all events."""
+        feeds = [open_feed(observer, self._observer_failed) for observer in observers]
+        self._feeds += feeds
+        try:
+            yield
+        finally:
+            self._feeds = [feed for feed in self._feeds if feed not in feeds]
+            await asyncio.gather(*(feed.close(timeout_s) for feed in feeds))
+
     async def close(self, *, timeout_s: float = 5.0) -> None:
         """Finishes pending writes, and waits up to `timeout_s` for the observers."""
         if self._under_way:
@@ -221,6 +233,10 @@ class RecorderPart:
         self._whole = whole
         self.run_id = run_id
         self.key = whole.key
+
+    def watched_by(self, observers: Sequence[Observer]) -> AbstractAsyncContextManager[None]:
+        """Tells these observers the events of the whole session."""
+        return self._whole.watched_by(observers)
 
     @property
     def broken(self) -> bool:

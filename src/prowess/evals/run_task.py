@@ -29,7 +29,7 @@ from prowess.evals.task_runtime import task_runtime
 from prowess.models.model_info import PricedModel, is_live
 from prowess.models.scripted import ScriptedModel, load_script
 from prowess.records.trajectory import Trajectory, read_trajectory
-from prowess.runtime.api import make_approver
+from prowess.runtime.arguments import make_approver
 from prowess.runtime.factories import SessionOptions, find_prices, make_model
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.cassette import Cassette

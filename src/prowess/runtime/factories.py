@@ -11,16 +11,16 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
-from prowess.agent.agent import AgentSpec, Limits, new_run
+from prowess.agent.agent import AgentSpec, Limits, LoadMode, Placement, new_run
 from prowess.agent.observers import Observer
 from prowess.agent.prompt import render_system
 from prowess.agent.recorder import Recorder
 from prowess.agent.session import Session, restore_from_log
 from prowess.agent.toolkit import Toolkit
 from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
-from prowess.core.events import Envelope
+from prowess.core.events import Envelope, ProtocolName
 from prowess.core.ports import (
     Approver,
     Asker,
@@ -40,6 +40,7 @@ from prowess.policy.approvals import UserApprovals
 from prowess.policy.secrets import ConfiguredSecrets
 from prowess.records.spans import live_spans
 from prowess.runtime.config import Config, ConfigPlaces
+from prowess.runtime.kept_models import KeptModels
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
 from prowess.runtime.settings import EXECUTORS
 from prowess.runtime.storage import (
@@ -83,7 +84,7 @@ class KitOptions:
     asker: Asker | None = None
     toolsets: Sequence[Toolset] = ()
     instructions: str = ""
-    on_ask: Any = "wait"
+    on_ask: Literal["wait", "deny"] = "wait"
     log: EventLog | None = None  # owned and closed by the caller
     standing: bool = True  # read and add standing approvals of the user
     must_exist: bool = False  # the session must exist already
@@ -96,10 +97,11 @@ class SessionOptions(KitOptions):
     """Options of a session: a kit, and a model that uses it. None means: as configured."""
 
     model: str | Model | None = None
-    protocol: Any = None  # tools | actions
+    models: KeptModels | None = None  # keeps the model for the next session; None: it is closed with this one
+    protocol: ProtocolName | None = None
     limits: Limits | None = None
-    load_mode: Any = None
-    placement: Any = None
+    load_mode: LoadMode | None = None
+    placement: Placement | None = None
     summarise: bool = False
 
 
@@ -114,12 +116,11 @@ async def open_kit(runtime: Runtime, options: KitOptions) -> AsyncIterator[Toolk
 @asynccontextmanager
 async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterator[Session]:
     """Opens a session with its history, ready for a request."""
-    recording = await find_recording(runtime, options)
-    model = make_model(runtime, options, recording)
+    model = await _find_model(runtime, options)
     agent = _make_agent(runtime, options, model)
     async with AsyncExitStack() as stack:
         is_ours = isinstance(options.model, str | None)
-        if is_ours and isinstance(model, ClosableModel):
+        if is_ours and options.models is None and isinstance(model, ClosableModel):
             stack.push_async_callback(model.aclose)
         kit, log = await _open_kit(runtime, options, stack, model)
         stack.push_async_callback(kit.recorder.close)
@@ -148,6 +149,18 @@ def _make_agent(runtime: Runtime, options: SessionOptions, model: Model) -> Agen
         code_blocks=config.tools.code_blocks,
         summarise=options.summarise,
     )
+
+
+async def _find_model(runtime: Runtime, options: SessionOptions) -> Model:
+    if options.models is not None:
+        kept = options.models.find()
+        if kept is not None:
+            return kept
+    recording = await find_recording(runtime, options)
+    model = make_model(runtime, options, recording)
+    if options.models is not None:
+        await options.models.keep(model)
+    return model
 
 
 def make_model(runtime: Runtime, options: SessionOptions, recording: Sequence[Envelope] = ()) -> Model:

@@ -1,0 +1,297 @@
+"""Agent: a model, skills, tools and permissions, made once and used for any number of requests.
+
+    agent = prowess.Agent("openai:gpt-5", skills=["./skills", "builtin"], tools=[stock])
+    result = agent.run_sync("Check invoice.pdf", files=["invoice.pdf"])
+
+Each run is a session of its own, unless one is named. `session` keeps a conversation open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, Self, TypedDict, Unpack
+
+from prowess.agent.agent import Limits, LoadMode, Placement, Result
+from prowess.agent.observers import Observer
+from prowess.agent.session import Session
+from prowess.core.events import Envelope, ProtocolName
+from prowess.core.ports import Asker, EventLog, Model
+from prowess.core.values import Message, Plan, Usage
+from prowess.runtime.arguments import (
+    AnyTools,
+    Approve,
+    FilePaths,
+    Observers,
+    SkillPlaces,
+    as_observers,
+    as_paths,
+    as_toolsets,
+    check_asker,
+    gather_settings,
+    make_approver,
+    make_limits,
+    make_runtime,
+    split_skills,
+)
+from prowess.runtime.factories import SessionOptions, open_session
+from prowess.runtime.kept_models import KeptModels
+from prowess.runtime.loop_thread import shared_loop
+from prowess.runtime.runtime import check_model
+from prowess.stores.memory import MemoryEventLog
+
+
+class AgentOptions(TypedDict, total=False):
+    """Keywords of Agent, for functions that make one."""
+
+    skills: SkillPlaces
+    tools: AnyTools
+    instructions: str
+    approve: Approve
+    ask: Asker | None
+    executor: str | None
+    store: str | EventLog | None
+    artifacts: str | None
+    limits: Limits | Mapping[str, Any] | None
+    load_mode: LoadMode | None
+    placement: Placement | None
+    protocol: ProtocolName | None
+    on_ask: Literal["wait", "deny"]
+    summarise: bool
+    settings: Mapping[str, object] | None
+
+
+class RunOptions(TypedDict, total=False):
+    """Keywords of Agent.run, for functions that run one request."""
+
+    files: FilePaths
+    use: Sequence[str]
+    session: str | None
+    resume: bool
+    must_exist: bool
+    on_event: Observers
+    tenant: str
+    app: str
+    user: str
+
+
+class Agent:
+    """Agent with skills. It may be used by several threads and event loops at the same time."""
+
+    def __init__(
+        self,
+        model: str | Model | None = None,
+        *,
+        skills: SkillPlaces = (),
+        tools: AnyTools = (),
+        instructions: str = "",
+        approve: Approve = None,
+        ask: Asker | None = None,
+        on_event: Observers = (),
+        executor: str | None = None,
+        store: str | EventLog | None = None,
+        artifacts: str | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
+        load_mode: LoadMode | None = None,
+        placement: Placement | None = None,
+        protocol: ProtocolName | None = None,
+        on_ask: Literal["wait", "deny"] = "wait",
+        summarise: bool = False,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        """Reads the configuration and checks the arguments. Opens nothing.
+
+        `skills`: folders, addresses or skills made in code; without any, the default places. A plain name among them
+        activates that skill at once, like the names in `use`. `approve`: names of tools that need no question, or a
+        function. `tools`: functions, tools and sets of tools, or one of them. `settings`: any other setting by its
+        dotted name, such as {"skills.budget": 2000}.
+        """
+        places, self._use = split_skills(skills)
+        toolsets = as_toolsets(tools)
+        own: list[str] = []
+        for toolset in toolsets:
+            own.extend(spec.name for spec in toolset.specs())
+        check_asker(ask)
+        if isinstance(model, str):
+            check_model(model)
+        given = gather_settings(settings, store=store, artifacts=artifacts, executor=executor)
+        self._runtime = make_runtime(places, given)
+        self._observers = as_observers(on_event)
+        self._was_used = False
+        log = None if isinstance(store, str) else store
+        if log is None and self._runtime.config.store == "memory:":
+            log = MemoryEventLog()  # one for all runs, so that a session goes on
+        self._models = KeptModels()
+        self._options = SessionOptions(
+            model=model,
+            models=self._models,
+            approver=make_approver(approve, own),
+            asker=ask,
+            toolsets=toolsets,
+            instructions=instructions,
+            log=log,
+            limits=make_limits(limits),
+            load_mode=load_mode,
+            placement=placement,
+            protocol=protocol,
+            on_ask=on_ask,
+            summarise=summarise,
+        )
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        request: str = "",
+        *,
+        files: FilePaths = (),
+        use: Sequence[str] = (),
+        session: str | None = None,
+        resume: bool = False,
+        must_exist: bool = False,
+        on_event: Observers = (),
+        tenant: str = "default",
+        app: str = "default",
+        user: str = "default",
+    ) -> Result:
+        """Runs one request to its end. `use` names skills to activate at once. `session` names the conversation that
+        goes on, and `resume` continues its last run."""
+        paths = as_paths(files)
+        opening = self.session(session, must_exist=must_exist, tenant=tenant, app=app, user=user)
+        async with opening as chat:
+            return await chat.run(request, files=paths, use=use, resume=resume, on_event=on_event)
+
+    def run_sync(self, request: str = "", **options: Unpack[RunOptions]) -> Result:
+        """Runs one request in a thread of its own, and waits. An event loop may be running here."""
+        return shared_loop().run(self.run(request, **options))
+
+    async def stream(self, request: str = "", **options: Unpack[RunOptions]) -> AsyncGenerator[Envelope]:
+        """Yields every event as it happens, with pieces of text. The last is `run_finished`. Leaving early ends the
+        run."""
+        watching = as_observers(options.pop("on_event", ()))
+        work = partial(self.run, request, **options)
+        async with aclosing(_stream(work, watching)) as events:
+            async for event in events:
+                yield event
+
+    @asynccontextmanager
+    async def session(
+        self,
+        id: str | None = None,
+        *,
+        must_exist: bool = False,
+        tenant: str = "default",
+        app: str = "default",
+        user: str = "default",
+    ) -> AsyncIterator[AgentSession]:
+        """Opens a conversation: a new one, or the one of this id, which goes on where it was."""
+        options = replace(
+            self._options,
+            session=id,
+            must_exist=must_exist,
+            on_event=self._observers,
+            tenant=tenant,
+            app=app,
+            user=user,
+        )
+        if self._was_used:
+            self._runtime.library.reload()
+        self._was_used = True
+        async with open_session(self._runtime, options) as opened:
+            yield AgentSession(opened, self._use)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes the connections of the running event loop. A loop that ends closes its own."""
+        await self._models.aclose()
+
+
+class AgentSession:
+    """Open conversation of an agent."""
+
+    def __init__(self, session: Session, use: Sequence[str] = ()) -> None:
+        self._session = session
+        self._use = tuple(use)
+
+    @property
+    def id(self) -> str:
+        return self._session.key.session
+
+    @property
+    def plan(self) -> Plan | None:
+        return self._session.plan
+
+    @property
+    def state(self) -> dict[str, object]:
+        """Copy of the session state: `temp:skill:loaded:<name>`, `temp:skill:docs:<name>`, and values of tools."""
+        return self._session.state
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """Messages of the last request to the model."""
+        return self._session.messages
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all runs of this object."""
+        return self._session.usage
+
+    async def run(
+        self,
+        request: str = "",
+        *,
+        files: FilePaths = (),
+        use: Sequence[str] = (),
+        resume: bool = False,
+        on_event: Observers = (),
+    ) -> Result:
+        """Runs one request to its end, with the conversation so far."""
+        paths = as_paths(files)
+        watching = as_observers(on_event)
+        async with self._session.kit.recorder.watched_by(watching):
+            return await self._session.run(request, skills=[*self._use, *use], files=paths, resume=resume)
+
+    async def stream(
+        self,
+        request: str = "",
+        *,
+        files: FilePaths = (),
+        use: Sequence[str] = (),
+        resume: bool = False,
+        on_event: Observers = (),
+    ) -> AsyncGenerator[Envelope]:
+        """Yields every event of one request as it happens. Leaving early ends the run."""
+        work = partial(self.run, request, files=files, use=use, resume=resume)
+        async with aclosing(_stream(work, as_observers(on_event))) as events:
+            async for event in events:
+                yield event
+
+
+async def _stream(work: Callable[..., Awaitable[Result]], observers: Sequence[Observer]) -> AsyncGenerator[Envelope]:
+    queue: asyncio.Queue[Envelope | None] = asyncio.Queue()
+
+    async def tell(envelope: Envelope) -> None:
+        queue.put_nowait(envelope)
+
+    async def run() -> None:
+        try:
+            await work(on_event=(tell, *observers))
+        finally:
+            queue.put_nowait(None)
+
+    task = asyncio.ensure_future(run())
+    try:
+        while (envelope := await queue.get()) is not None:
+            yield envelope
+        await task  # raises the error that ended the run
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
