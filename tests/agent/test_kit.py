@@ -204,7 +204,7 @@ def test_skills_made_in_code(tmp_path: Path) -> None:
 
 
 def test_options_that_do_not_exist(root: Path) -> None:
-    with pytest.raises(ConfigError, match="Did you mean 'workspace.executor'"):
+    with pytest.raises(ConfigError, match=r"Did you mean 'workspace\.executor'"):
         prowess.SkillKit(root, settings={"workspace.exekutor": "local"})
     with pytest.raises(ConfigError, match="no folder"):
         prowess.SkillKit("nowhere")

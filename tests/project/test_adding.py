@@ -127,7 +127,12 @@ from prowess.testing import ScriptedModel
 model = ScriptedModel([{"calls": [{"tool": "WC", "args": {"text": "a b c"}}]}, {"text": "Done."}])
 found = []
 prowess.run_sync(
-    "Count", model=model, store="memory:", on_event=found.append, approve=["count_words"], settings={"tools.enable": ENABLE}
+    "Count",
+    model=model,
+    store="memory:",
+    on_event=found.append,
+    approve=["count_words"],
+    settings={"tools.enable": ENABLE},
 )
 outcomes = [each.event.outcome for each in found if each.event.type == "call_acted"]
 doing = render_doing(ToolCall(id="1", tool="count_words", args={"path": "a.txt"}))
