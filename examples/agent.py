@@ -30,5 +30,5 @@ result = prowess.run_sync(
     "the first 8 Fibonacci numbers", on_event=watch, approve=["skill_run"], store="memory:", artifacts="memory:"
 )
 print("stopped ", result.stop_reason)
-print("files   ", [file["name"] for file in result.files])
+print("files   ", [file.name for file in result.files])
 print(*result.text.split("\n\n")[0].split())

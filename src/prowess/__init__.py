@@ -49,6 +49,7 @@ _HOME = {
     "Report": "prowess.runtime.check",
     "ResourceNotFound": "prowess.errors",
     "Result": "prowess.agent.agent",
+    "RunFile": "prowess.workspace.run_file",
     "Root": "prowess.skills.skill",
     "Skill": "prowess.skills.skill",
     "SkillDenied": "prowess.errors",

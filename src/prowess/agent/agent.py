@@ -9,13 +9,16 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from prowess import __version__
 from prowess.core.events import RunStarted, StopReason
 from prowess.core.ports import Model, ModelInfo, RecordedModel, SkillReader, describe_model
 from prowess.core.values import Part, Plan, ToolCall, Trigger, Usage
 from prowess.errors import ConfigError
+
+if TYPE_CHECKING:
+    from prowess.workspace.run_file import RunFile
 
 LoadMode = Literal["turn", "once", "session"]
 Placement = Literal["tool_result", "system"]
@@ -141,12 +144,13 @@ class Result:
     session: str
     run: str
     plan: Plan | None = None
-    files: tuple[dict[str, Any], ...] = ()  # files from scripts: name, ref, mime_type, size_bytes
+    files: tuple[RunFile, ...] = ()  # made by scripts, or written by the model into out/
     left_out: tuple[str, ...] = ()  # hidden files that no output pattern named
     waiting: tuple[ToolCall, ...] = ()  # calls that a person has to approve
     failed: int = 0  # number of calls that failed, were denied or interrupted
     state: dict[str, Any] | None = None
     code: str | None = None  # code of the failure that the text reports
+    warnings: tuple[str, ...] = ()  # files that could not be copied to output_dir
 
     @property
     def ok(self) -> bool:

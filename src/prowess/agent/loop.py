@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prowess.agent.activation import SkillActivator, names_in
 from prowess.agent.agent import AgentSpec, Result, Task, make_started
@@ -43,6 +43,9 @@ from prowess.core.events import (
 from prowess.core.values import Outcome, Plan, Spawn, ToolCall, Usage
 from prowess.errors import ModelError, ModelMalformed, ProwessError, SkillDenied, StoreError
 from prowess.tools.run.code_blocks import find_code_calls, find_code_notes
+
+if TYPE_CHECKING:
+    from prowess.workspace.run_file import RunFile
 
 _MOST_PIECES = 3  # of an answer that exceeds the length limit of a reply
 _EMPTY_REPLIES = 2
@@ -93,7 +96,7 @@ class _Loop:
         self._empty = 0
         self._pieces: list[str] = []
         self._notes: list[NoteAppended] = []
-        self._files: dict[str, dict[str, Any]] = {}
+        self._files: dict[str, RunFile] = {}
         self._left_out: dict[str, None] = {}
 
     async def go(self, task: Task) -> RunFinished:
@@ -297,11 +300,10 @@ class _Loop:
         return await self._kit.act(call, spawn=self._spawner, before_end=before_end)
 
     def _keep_files(self, outcome: Outcome) -> None:
-        """Collects the files that a call made, without their content, for the result of the run."""
+        """Collects the files that a call made, for the result of the run."""
         data = outcome.data
         for file in data.get("output_files") or ():
-            name = file["name"]
-            self._files[name] = {key: value for key, value in file.items() if key != "content"}
+            self._files[file["name"]] = self._kit.work.find_output(file)
         for name in data.get("left_out") or ():
             self._left_out[name] = None
 

@@ -178,8 +178,8 @@ class _Attempt:
         for number, request in enumerate(self._case.requests):
             result = await session.run(request, files=[] if number else files, skills=() if number else task.load)
             for file in result.files:
-                fields = {name: file.get(name) for name in FileMade.model_fields}
-                self._files[file["name"]] = FileMade.model_validate(fields)
+                made = FileMade(name=file.name, mime_type=file.mime_type, size_bytes=file.size_bytes)
+                self._files[file.name] = made
             if result.stop_reason == "limit:seconds" and task.checked and constraints.max_seconds is None:
                 raise _timed_out(limits)
             if not result.ok:

@@ -9,6 +9,7 @@ Each run is a session of its own, unless one is named. `session` keeps a convers
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -41,7 +42,9 @@ from prowess.runtime.factories import SessionOptions, open_session
 from prowess.runtime.kept_models import KeptModels
 from prowess.runtime.loop_thread import shared_loop
 from prowess.runtime.runtime import check_model
+from prowess.runtime.services.files import copy_files
 from prowess.stores.memory import MemoryEventLog
+from prowess.workspace.run_file import RunFile
 
 
 class AgentOptions(TypedDict, total=False):
@@ -69,6 +72,7 @@ class RunOptions(TypedDict, total=False):
 
     files: FilePaths
     use: Sequence[str]
+    output_dir: str | os.PathLike[str] | None
     session: str | None
     resume: bool
     must_exist: bool
@@ -149,6 +153,7 @@ class Agent:
         *,
         files: FilePaths = (),
         use: Sequence[str] = (),
+        output_dir: str | os.PathLike[str] | None = None,
         session: str | None = None,
         resume: bool = False,
         must_exist: bool = False,
@@ -157,12 +162,18 @@ class Agent:
         app: str = "default",
         user: str = "default",
     ) -> Result:
-        """Runs one request to its end. `use` names skills to activate at once. `session` names the conversation that
-        goes on, and `resume` continues its last run."""
+        """Runs one request to its end.
+
+        `files` are copied into the workspace. `output_dir` is the folder that files from the run are copied to; a file
+        that exists there is not replaced, and `result.warnings` says so. `use` names skills to activate at once.
+        `session` names the conversation that goes on, and `resume` continues its last run.
+        """
         paths = as_paths(files)
         opening = self.session(session, must_exist=must_exist, tenant=tenant, app=app, user=user)
         async with opening as chat:
-            return await chat.run(request, files=paths, use=use, resume=resume, on_event=on_event)
+            return await chat.run(
+                request, files=paths, use=use, output_dir=output_dir, resume=resume, on_event=on_event
+            )
 
     def run_sync(self, request: str = "", **options: Unpack[RunOptions]) -> Result:
         """Runs one request in a thread of its own, and waits. An event loop may be running here."""
@@ -203,6 +214,12 @@ class Agent:
         async with open_session(self._runtime, options) as opened:
             yield AgentSession(opened, self._use)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -212,6 +229,10 @@ class Agent:
     async def aclose(self) -> None:
         """Closes the connections of the running event loop. A loop that ends closes its own."""
         await self._models.aclose()
+
+    def close(self) -> None:
+        """Closes the connections of `run_sync`. They are closed at the end of the process, too."""
+        shared_loop().run(self.aclose())
 
 
 class AgentSession:
@@ -250,6 +271,7 @@ class AgentSession:
         *,
         files: FilePaths = (),
         use: Sequence[str] = (),
+        output_dir: str | os.PathLike[str] | None = None,
         resume: bool = False,
         on_event: Observers = (),
     ) -> Result:
@@ -257,7 +279,10 @@ class AgentSession:
         paths = as_paths(files)
         watching = as_observers(on_event)
         async with self._session.kit.recorder.watched_by(watching):
-            return await self._session.run(request, skills=[*self._use, *use], files=paths, resume=resume)
+            result = await self._session.run(request, skills=[*self._use, *use], files=paths, resume=resume)
+        if output_dir is None:
+            return result
+        return await asyncio.to_thread(_copy_files, result, os.fspath(output_dir))
 
     async def stream(
         self,
@@ -265,14 +290,29 @@ class AgentSession:
         *,
         files: FilePaths = (),
         use: Sequence[str] = (),
+        output_dir: str | os.PathLike[str] | None = None,
         resume: bool = False,
         on_event: Observers = (),
     ) -> AsyncGenerator[Envelope]:
         """Yields every event of one request as it happens. Leaving early ends the run."""
-        work = partial(self.run, request, files=files, use=use, resume=resume)
+        work = partial(self.run, request, files=files, use=use, output_dir=output_dir, resume=resume)
         async with aclosing(_stream(work, as_observers(on_event))) as events:
             async for event in events:
                 yield event
+
+
+def _copy_files(result: Result, output_dir: str) -> Result:
+    """Copies the files of a run. Each of them is then read from its copy."""
+    folder = os.path.abspath(os.path.expanduser(output_dir))
+    files: list[RunFile] = []
+    warnings: list[str] = []
+    for file in result.files:
+        copies = copy_files(file.folder, [file.name], cwd=os.getcwd(), folder=folder, force=False)
+        warnings += copies.warnings
+        if copies.paths:
+            file = replace(file, folder=folder, below=file.name.removeprefix("out/"))
+        files.append(file)
+    return replace(result, files=tuple(files), warnings=(*result.warnings, *warnings))
 
 
 async def _stream(work: Callable[..., Awaitable[Result]], observers: Sequence[Observer]) -> AsyncGenerator[Envelope]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from prowess.agent.agent import Result as Result
     from prowess.agent.session import Session
     from prowess.agent.toolkit import Toolkit as Toolkit
+    from prowess.workspace.run_file import RunFile as RunFile
 
 ROUTINE_TOOLS = frozenset(tool for tool, risk in RISKS.items() if risk == "low")  # their success is not worth a line
 _LEAST = {"seconds": 30, "calls": 5, "scripts": 2}  # a raised limit is no lower
