@@ -72,9 +72,9 @@ class WriteFile(WorkTool):
         name = shown(target.name)
         did = "Replaced" if replaced else "Wrote"
         about: dict[str, Any] = {"path": name, "size_bytes": len(data), "replaced": replaced, "paths": [name]}
-        if target.in_workspace and name.startswith("out/"):
-            mime_type = guess_mime(name, data)
-            about["output_files"] = [{"name": name, "mime_type": mime_type, "size_bytes": len(data)}]
+        if target.in_workspace and target.name.startswith("out/"):
+            mime_type = guess_mime(target.name, data)
+            about["output_files"] = [{"name": target.name, "mime_type": mime_type, "size_bytes": len(data)}]
         return Outcome(status="ok", content=f"{did} {name}: {len(data)} bytes.", data=about)
 
 
