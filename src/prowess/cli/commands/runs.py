@@ -60,7 +60,7 @@ def replay(
     you gave the run, unless you give others. In a folder that is not trusted, or for a record that you did not make,
     neither answers nor roots and executor are taken from the record. Exit code 0: the same; 1: it went another way.
     """
-    from prowess.cli.handlers.runs import replay
+    from prowess.cli.handlers.runs_replay import replay
 
     return replay(call, run, roots, executor, instructions, yes)
 

@@ -14,8 +14,9 @@ A command imports its handler when it is invoked, so that `--help` imports nothi
 - pack: write skills into an archive
 - policy: explain a policy decision
 - run: run one request
-- runs: check, repeat and remove recorded runs
+- runs: check and remove recorded runs
 - runs_list: list recorded runs
+- runs_replay: repeat a recorded run
 - runs_show: show, compare and export runs
 - sessions: list, show and delete sessions
 - uninstall: remove an installed skill, or return to the version before
