@@ -78,6 +78,19 @@ def test_what_is_asked_most_is_answered_before_click_is_imported(words, tmp_path
     )
 
 
+def test_help_imports_nothing_of_what_the_work_needs(tmp_path):
+    code = """
+import sys
+from prowess.cli.main import COMMANDS, main
+for name in COMMANDS:
+    main([name, "--help"])
+    found = {each.split(".")[1] for each in sys.modules if each.startswith("prowess.")}
+    assert not found & {"agent", "evals", "models", "packs", "records", "stores", "tools", "workspace"}, (name, found)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 _LIST_WORDS = [
     "--json",
     "--root",

@@ -71,6 +71,8 @@ def _is_number(value: object, *, is_whole: bool) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
+    """Model, limits and settings of an agent."""
+
     model: Model
     limits: Limits = field(default_factory=Limits)
     load_mode: LoadMode = "turn"

@@ -14,6 +14,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -35,7 +36,7 @@ from prowess.errors import ProwessError, ResourceNotFound, SkillDenied
 from prowess.policy.allowed_tools import canonical_tools
 from prowess.policy.decision import PolicyContext
 from prowess.tools.builtin import BuiltinTools, make_tools
-from prowess.tools.run.terminals import Programs
+from prowess.tools.run.programs import Programs
 from prowess.tools.session_work import LoadedSkill, SessionWork
 from prowess.tools.skills.loaded import LoadedSkills
 from prowess.tools.toolset import Joined
@@ -92,9 +93,9 @@ class Toolkit:
         self._loader = SkillLoader(skills, work, self._contents, self.offer, self._record, self.secrets)
         self.shelf = self._make_shelf()
         own = self._make_own_tools()
-        self._own = own.specs()
+        self._own = own
+        self._tool_names = [*own.names(), *given]
         joined = Joined(own, *toolsets) if toolsets else own
-        self._read_only = {spec.name: spec.read_only for spec in joined.specs()}
         self.calls = self._make_runner(joined, context, parent)
 
     def _make_shelf(self) -> LoadedSkills:
@@ -126,7 +127,9 @@ class Toolkit:
         above = None if parent is None else parent.calls
         policy_above = None if above is None else above.policy
         approvals_above = None if above is None else above.approvals
-        policy = CallPolicy(self.policy, context, self.skills, self.work, self._programs, tools, parent=policy_above)
+        policy = CallPolicy(
+            self.policy, context, self.skills, self.work, self._programs, self._tool_names, parent=policy_above
+        )
         approvals = ApprovalBook(
             self._record,
             self.conversation.questions,
@@ -166,7 +169,7 @@ class Toolkit:
     def tools(self) -> Sequence[ToolSpec]:
         """Schemas of the tools that the model is told. Other tools and all aliases can be called, too."""
         enabled = self.policy.surroundings.enabled
-        return offered_tools(self.plan, self.style, self._own, self._given_specs(), enabled)
+        return offered_tools(self.plan, self.style, self._own.specs(), self._given_specs(), enabled)
 
     def _given_specs(self) -> list[ToolSpec]:
         """Schemas of the tools that the caller added."""
@@ -174,6 +177,10 @@ class Toolkit:
         for toolset in self._toolsets:
             specs += toolset.specs()
         return specs
+
+    @cached_property
+    def _read_only(self) -> Mapping[str, bool]:
+        return {spec.name: spec.read_only for spec in self.calls.tools.specs()}
 
     def is_read_only(self, tool: str) -> bool:
         name = canonical_tools(tool)[0]
@@ -197,7 +204,7 @@ class Toolkit:
 
     def tool_names(self) -> Sequence[str]:
         """Names of all tools that can be called."""
-        return list(self._read_only)
+        return self._tool_names
 
     def offered_names(self) -> Sequence[str]:
         """Names of the tools that the model is told."""

@@ -73,5 +73,7 @@ class KitStyle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HumanChannels:
+    """People who approve calls and answer questions."""
+
     approver: Approver | None = None
     asker: Asker | None = None

@@ -238,6 +238,22 @@ source_option = click.option(
 )
 
 
+def _check_place(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    if value != "":
+        return value
+    hint = "Use project, user, or a folder."
+    raise ConfigError("--to is empty.", code="usage", hint=hint)
+
+
+to_option = click.option(
+    "--to",
+    default="project",
+    callback=_check_place,
+    metavar="project|user|DIR",
+    help="Where skills are installed: .agent/skills of the project or of your home, or a folder.  [default: project]",
+)
+
+
 @click.group(
     cls=Verbs,
     context_settings=_CONTEXT,

@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "prompt": ("prowess.cli.commands.prompt", "Print exactly what a model is shown of the library."),
     "load": ("prowess.cli.commands.load", "Print what a model gets when it loads a skill."),
     "run": ("prowess.cli.commands.run", "Let a model do something with skills."),
-    "chat": ("prowess.cli.commands.chat", "Talk with a model that has skills."),
+    "chat": ("prowess.cli.commands.run", "Talk with a model that has skills."),
     "exec": ("prowess.cli.commands.exec", "Run a command of a skill in an isolated workspace."),
     "workspaces": (
         "prowess.cli.commands.workspaces",

@@ -89,6 +89,8 @@ class EpochStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogPlanned:
+    """Catalog that the model is shown from now on."""
+
     type: ClassVar[str] = "catalog_planned"
     plan: CatalogPlan
 
@@ -104,6 +106,8 @@ class ModelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReplied:
+    """Reply of the model: text, calls and usage."""
+
     type: ClassVar[str] = "model_replied"
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -134,6 +138,8 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChanged:
+    """Plan as the model changed it."""
+
     type: ClassVar[str] = "plan_changed"
     plan: Plan
 
@@ -158,6 +164,8 @@ class CallDecided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAsked:
+    """Question to a person about a call or a capability."""
+
     type: ClassVar[str] = "approval_asked"
     call_id: str
     why: str
@@ -167,6 +175,8 @@ class ApprovalAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAnswered:
+    """Answer of a person to a question about a call."""
+
     type: ClassVar[str] = "approval_answered"
     call_id: str
     answer: Answer
@@ -191,6 +201,8 @@ class CallActed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillLoaded:
+    """Skill that was put to use, pinned by its digest."""
+
     type: ClassVar[str] = "skill_loaded"
     id: str
     name: str = ""
@@ -202,6 +214,8 @@ class SkillLoaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillUnloaded:
+    """Skill that is no longer in use."""
+
     type: ClassVar[str] = "skill_unloaded"
     id: str
     reason: str | None = None
@@ -221,6 +235,8 @@ NO_SUMMARY = "No summary: "  # prefix of the error message when a model was aske
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
+    """Earlier part of the request that was shortened."""
+
     type: ClassVar[str] = "compacted"
     why: str
     before_tokens: int
@@ -233,6 +249,8 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRaised:
+    """Error that ended the run."""
+
     type: ClassVar[str] = "error"
     code: str
     message: str

@@ -83,6 +83,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
+    """Call of a tool, with its arguments."""
+
     id: str
     tool: str
     args: dict[str, Any] = field(default_factory=dict)
@@ -91,6 +93,8 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
+    """Message of a request: its parts, and the calls of an `assistant` message."""
+
     role: Role
     parts: tuple[Part, ...] = ()
     calls: tuple[ToolCall, ...] = ()
@@ -167,6 +171,8 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
+    """Step of a plan."""
+
     id: str
     title: str
     status: StepStatus = "pending"
@@ -174,6 +180,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
+    """Plan of a task, as the model last changed it."""
+
     goal: str
     steps: tuple[Step, ...] = ()
     assumptions: tuple[str, ...] = ()
@@ -275,6 +283,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
+    """Session of a store, with the head of its chain."""
+
     key: SessionKey
     head: ChainHead
     created_at: str

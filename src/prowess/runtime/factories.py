@@ -1,6 +1,7 @@
 """Makes executors, stores, models, kits and sessions from settings.
 
-Apart from `runtime`, because listing skills must not pay for these imports.
+Apart from `runtime`, because listing skills must not pay for these imports. A kit needs neither loop nor model: they
+are imported when a session is opened.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from prowess.agent.agent import AgentSpec, Limits, LoadMode, Placement, new_run
 from prowess.agent.observers import Observer
 from prowess.agent.prompt import render_system
 from prowess.agent.recorder import Recorder
-from prowess.agent.session import Session, restore_from_log
 from prowess.agent.toolkit import Toolkit
 from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
 from prowess.core.events import Envelope, ProtocolName
@@ -35,10 +35,8 @@ from prowess.core.ports import (
 from prowess.core.tool_table import Profile
 from prowess.core.values import Lease, SessionKey, ToolSpec, Usage, find_cost
 from prowess.errors import ConfigError, ProwessError, StoreError
-from prowess.models.registry import resolve_model
 from prowess.policy.approvals import UserApprovals
 from prowess.policy.secrets import ConfiguredSecrets
-from prowess.records.spans import live_spans
 from prowess.runtime.config import Config, ConfigPlaces
 from prowess.runtime.kept_models import KeptModels
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
@@ -66,6 +64,7 @@ from prowess.workspace.scripts.environments import Environments
 from prowess.workspace.session_folder import hold_session
 
 if TYPE_CHECKING:
+    from prowess.agent.session import Session
     from prowess.runtime.runtime import Runtime
 
 
@@ -116,6 +115,8 @@ async def open_kit(runtime: Runtime, options: KitOptions) -> AsyncIterator[Toolk
 @asynccontextmanager
 async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterator[Session]:
     """Opens a session with its history, ready for a request."""
+    from prowess.agent.session import Session, restore_from_log
+
     model = await _find_model(runtime, options)
     agent = _make_agent(runtime, options, model)
     async with AsyncExitStack() as stack:
@@ -165,6 +166,8 @@ async def _find_model(runtime: Runtime, options: SessionOptions) -> Model:
 
 def make_model(runtime: Runtime, options: SessionOptions, recording: Sequence[Envelope] = ()) -> Model:
     """Returns the model that was given, named or configured, in the requested protocol. A recording keeps its own."""
+    from prowess.models.registry import resolve_model
+
     model = options.model
     spec = ""
     if model is None or isinstance(model, str):
@@ -346,6 +349,8 @@ def make_backend(runtime: Runtime, stack: AsyncExitStack) -> WorkBackend:
 async def _open_recorder(runtime: Runtime, options: KitOptions, log: EventLog, key: SessionKey) -> Recorder:
     observers = list(options.on_event)
     if "opentelemetry" in sys.modules or "OTEL_PYTHON_TRACER_PROVIDER" in runtime.environ:  # else nobody wants spans
+        from prowess.records.spans import live_spans
+
         spans = live_spans()
         if spans is not None:
             observers.append(spans)

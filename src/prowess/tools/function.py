@@ -249,7 +249,7 @@ class FunctionArguments(Arguments):
     """Arguments of a function, under the function's own names. The normal form is parsed again before the call, so that
     the function gets what was recorded and judged: its types may have members that their JSON lacks."""
 
-    model_config = ConfigDict(coerce_numbers_to_str=True)
+    model_config = ConfigDict(coerce_numbers_to_str=True, defer_build=False)
 
     def normal(self) -> dict[str, Any]:
         """Only the arguments that were given, because the function has its own defaults."""

@@ -14,12 +14,16 @@ from prowess.tools.skills.state import DOCS_KEY, LOADED_KEY, parse_docs
 
 @dataclass(frozen=True, slots=True)
 class Asked:
+    """Request of the user."""
+
     request: int
     parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Replied:
+    """Reply of the model."""
+
     request: int
     text: str
     calls: tuple[ToolCall, ...]
@@ -39,6 +43,8 @@ class AnsweredCall:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
+    """Note of the runtime."""
+
     request: int
     kind: str
     text: str

@@ -11,8 +11,16 @@ from contextlib import AsyncExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prowess._internal.text import one_line
-from prowess.cli.app import Call, cli_command
-from prowess.cli.commands.run import INTERRUPTED, WAITING, named_files, open_terminal, show_findings, taken_names
+from prowess.cli.app import Call
+from prowess.cli.handlers.run import (
+    INTERRUPTED,
+    WAITING,
+    named_files,
+    open_terminal,
+    show_findings,
+    skill_requests_of,
+    taken_names,
+)
 from prowess.cli.live import output_closed
 from prowess.cli.prompt_input import Completions, History, LineReader, complete, open_reader
 from prowess.cli.run_result import print_answer, render_usage, save_files, show_run_end, show_waiting
@@ -21,9 +29,7 @@ from prowess.cli.session_options import (
     check_options,
     command_to_go_on,
     session_arguments,
-    session_options,
     settings_of,
-    skill_requests_of,
 )
 from prowess.core.values import Plan, Usage, add_usage
 from prowess.errors import ConfigError, ProwessError
@@ -203,22 +209,7 @@ def render_plan(plan: Plan) -> list[str]:
     return [printable(line) for line in lines]
 
 
-@cli_command(
-    "chat",
-    example="""
-prowess chat
-prowess chat --model openai:gpt-5 --root ./skills
-prowess chat --session s-1f2e3d4c5b6a""",
-)
-@session_options
-def command(call: Call, **given: Any) -> int:
-    """Talk with a model that has skills.
-
-    Each line is a request; /help lists the commands. `/name …` puts a skill to use, as does `$name` in a line, and
-    `@path` gives a file. Ctrl-C ends the request that is being answered; at the prompt it clears the line, and twice it
-    leaves. Lines may come from a pipe: then the exit code is that of the last one that had no answer, as with
-    `prowess run`.
-    """
+def run_chat(call: Call, **given: Any) -> int:
     check_options(given)
     flags = settings_of(given)
     with call.runtime(roots=given["roots"], flags=flags) as runtime:
