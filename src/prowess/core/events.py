@@ -56,7 +56,7 @@ StopReason = Literal[
 class RunStarted:
     """Opens a run, and states the schema of every line after it."""
 
-    type: ClassVar[str] = "run_started"
+    type: ClassVar[Literal["run_started"]] = "run_started"
     schema: str = SCHEMA
     model: str
     protocol: ProtocolName = "tools"
@@ -80,7 +80,7 @@ class EpochStarted:
     """Starts an epoch: the request no longer extends the one before it. `why` is the reason. System text, tools and the
     transcript together give the bytes of the request. A field that is None did not change."""
 
-    type: ClassVar[str] = "epoch_started"
+    type: ClassVar[Literal["epoch_started"]] = "epoch_started"
     why: str
     first_changed: int | None = None  # offset of the first changed byte in the neutral request before, if any
     system: str | None = None
@@ -89,7 +89,7 @@ class EpochStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogPlanned:
-    type: ClassVar[str] = "catalog_planned"
+    type: ClassVar[Literal["catalog_planned"]] = "catalog_planned"
     plan: CatalogPlan
 
 
@@ -97,14 +97,14 @@ class CatalogPlanned:
 class ModelRequested:
     """Size and hash of the neutral request. Its bytes can be rebuilt from the events before this one."""
 
-    type: ClassVar[str] = "model_requested"
+    type: ClassVar[Literal["model_requested"]] = "model_requested"
     bytes: int
     sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReplied:
-    type: ClassVar[str] = "model_replied"
+    type: ClassVar[Literal["model_replied"]] = "model_replied"
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     usage: Usage = field(default_factory=Usage)
@@ -118,7 +118,7 @@ class ModelReplied:
 class TextDelta:
     """Piece of the reply as it arrives. Ephemeral: `model_replied` holds the whole text."""
 
-    type: ClassVar[str] = "text_delta"
+    type: ClassVar[Literal["text_delta"]] = "text_delta"
     text: str
 
 
@@ -126,7 +126,7 @@ class TextDelta:
 class CallDelta:
     """Piece of a call as it arrives: first `tool`, then its arguments as JSON text. Ephemeral."""
 
-    type: ClassVar[str] = "call_delta"
+    type: ClassVar[Literal["call_delta"]] = "call_delta"
     index: int  # index of the call in the reply
     tool: str = ""
     args: str = ""
@@ -134,7 +134,7 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChanged:
-    type: ClassVar[str] = "plan_changed"
+    type: ClassVar[Literal["plan_changed"]] = "plan_changed"
     plan: Plan
 
 
@@ -142,7 +142,7 @@ class PlanChanged:
 class CallPlanned:
     """Call that the model requested. Nothing is decided yet."""
 
-    type: ClassVar[str] = "call_planned"
+    type: ClassVar[Literal["call_planned"]] = "call_planned"
     call: ToolCall
 
 
@@ -151,14 +151,14 @@ class CallDecided:
     """Decision about a call, written before the call is executed. A call without `call_acted` after it was
     interrupted."""
 
-    type: ClassVar[str] = "call_decided"
+    type: ClassVar[Literal["call_decided"]] = "call_decided"
     call_id: str
     decision: Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAsked:
-    type: ClassVar[str] = "approval_asked"
+    type: ClassVar[Literal["approval_asked"]] = "approval_asked"
     call_id: str
     why: str
     capability: str = ""  # the tool, or another capability that the call needs
@@ -167,7 +167,7 @@ class ApprovalAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAnswered:
-    type: ClassVar[str] = "approval_answered"
+    type: ClassVar[Literal["approval_answered"]] = "approval_answered"
     call_id: str
     answer: Answer
     why: str | None = None
@@ -183,7 +183,7 @@ class CallActed:
     """Result of a call. The outcome has the state that the tool wanted; `state_delta` has the state that the session
     accepted."""
 
-    type: ClassVar[str] = "call_acted"
+    type: ClassVar[Literal["call_acted"]] = "call_acted"
     call_id: str
     outcome: Outcome
     state_delta: dict[str, Any] = field(default_factory=dict)
@@ -191,7 +191,7 @@ class CallActed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillLoaded:
-    type: ClassVar[str] = "skill_loaded"
+    type: ClassVar[Literal["skill_loaded"]] = "skill_loaded"
     id: str
     name: str = ""
     digest: str
@@ -202,7 +202,7 @@ class SkillLoaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillUnloaded:
-    type: ClassVar[str] = "skill_unloaded"
+    type: ClassVar[Literal["skill_unloaded"]] = "skill_unloaded"
     id: str
     reason: str | None = None
 
@@ -211,7 +211,7 @@ class SkillUnloaded:
 class NoteAppended:
     """Text that the runtime, not the model or the user, added at the end of the request."""
 
-    type: ClassVar[str] = "note_appended"
+    type: ClassVar[Literal["note_appended"]] = "note_appended"
     text: str
     kind: str = "note"  # budget, skill, …
 
@@ -221,7 +221,7 @@ NO_SUMMARY = "No summary: "  # prefix of the error message when a model was aske
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    type: ClassVar[str] = "compacted"
+    type: ClassVar[Literal["compacted"]] = "compacted"
     why: str
     before_tokens: int
     after_tokens: int
@@ -233,7 +233,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRaised:
-    type: ClassVar[str] = "error"
+    type: ClassVar[Literal["error"]] = "error"
     code: str
     message: str
     hint: str | None = None
@@ -243,7 +243,7 @@ class ErrorRaised:
 class RunFinished:
     """Ends a run and says why it stopped."""
 
-    type: ClassVar[str] = "run_finished"
+    type: ClassVar[Literal["run_finished"]] = "run_finished"
     stop_reason: StopReason
     text: str = ""
     usage: Usage = field(default_factory=Usage)
