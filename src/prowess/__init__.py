@@ -25,8 +25,51 @@ Names are imported on first use, so `import prowess` is cheap. It reads no file 
 from __future__ import annotations
 
 TYPE_CHECKING = False  # importing typing would cost more than the rest of this file
-if TYPE_CHECKING:
-    from typing import Any
+if TYPE_CHECKING:  # the names of _HOME, for type checkers and editors; a test compares both
+    from prowess.agent.agent import AgentSpec as AgentSpec
+    from prowess.agent.agent import Limits as Limits
+    from prowess.agent.agent import Result as Result
+    from prowess.core.ports import SkillSource as SkillSource
+    from prowess.core.values import CatalogPlan as CatalogPlan
+    from prowess.core.values import Finding as Finding
+    from prowess.core.values import Outcome as Outcome
+    from prowess.errors import ConfigError as ConfigError
+    from prowess.errors import ProwessError as ProwessError
+    from prowess.errors import ResourceNotFound as ResourceNotFound
+    from prowess.errors import SkillDenied as SkillDenied
+    from prowess.errors import SkillInvalid as SkillInvalid
+    from prowess.errors import SkillNotFound as SkillNotFound
+    from prowess.runtime.agent import Agent as Agent
+    from prowess.runtime.agent import AgentSession as AgentSession
+    from prowess.runtime.api import run as run
+    from prowess.runtime.api import run_sync as run_sync
+    from prowess.runtime.api import stream as stream
+    from prowess.runtime.check import Report as Report
+    from prowess.runtime.check import check as check
+    from prowess.runtime.runtime import open_runtime as open_runtime
+    from prowess.runtime.skill_kit import SkillKit as SkillKit
+    from prowess.skills.catalog import Catalog as Catalog
+    from prowess.skills.discover import Library as Library
+    from prowess.skills.discover import discover as discover
+    from prowess.skills.load import load as load
+    from prowess.skills.load import read_resource as read_resource
+    from prowess.skills.load import select_docs as select_docs
+    from prowess.skills.reference import Properties as Properties
+    from prowess.skills.reference import find_skill_md as find_skill_md
+    from prowess.skills.reference import parse_front_matter as parse_front_matter
+    from prowess.skills.reference import read_properties as read_properties
+    from prowess.skills.reference import to_prompt as to_prompt
+    from prowess.skills.render import plan_catalog as plan_catalog
+    from prowess.skills.render import render_catalog as render_catalog
+    from prowess.skills.render import render_doc as render_doc
+    from prowess.skills.render import render_skill as render_skill
+    from prowess.skills.search import search_catalog as search_catalog
+    from prowess.skills.skill import Changes as Changes
+    from prowess.skills.skill import Entry as Entry
+    from prowess.skills.skill import Root as Root
+    from prowess.skills.skill import Skill as Skill
+    from prowess.tools.function import tool as tool
+    from prowess.workspace.run_file import RunFile as RunFile
 
 __version__ = "0.1.0"
 
@@ -78,18 +121,18 @@ _HOME = {
     "tool": "prowess.tools.function",
 }
 
-__all__ = ["__version__", *sorted(_HOME)]  # pyright: ignore[reportUnsupportedDunderAll]
+# A type checker takes the names from the imports above. It would not find the misspelt ones if it saw __getattr__.
+if not TYPE_CHECKING:
+    __all__ = ["__version__", *sorted(_HOME)]
 
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'prowess' has no attribute {name!r}")
+        from importlib import import_module
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'prowess' has no attribute {name!r}")
-    from importlib import import_module
+        value = getattr(import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
 
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    def __dir__() -> list[str]:
+        return sorted([*globals(), *__all__])

@@ -72,8 +72,8 @@ class Recorder:
         which only the holder of the lease can change. `report` is called once for each failing observer. Without
         `marks`, all events of the log count as written by this home."""
         self.key = key
-        self.run_id = run_id
-        self.broken = False
+        self.run_id: str = run_id
+        self.broken: bool = False
         self.observer_errors: list[Exception] = []
         self._log = log
         self._lease = lease
@@ -231,8 +231,8 @@ class RecorderPart:
 
     def __init__(self, whole: Recorder, run_id: str) -> None:
         self._whole = whole
-        self.run_id = run_id
-        self.key = whole.key
+        self.run_id: str = run_id
+        self.key: SessionKey = whole.key
 
     def watched_by(self, observers: Sequence[Observer]) -> AbstractAsyncContextManager[None]:
         """Tells these observers the events of the whole session."""
@@ -333,7 +333,7 @@ class SessionSecrets:
 
     def __init__(self, provider: SecretProvider | None = None, patterns: Sequence[str] = ()) -> None:
         self.values: Mapping[str, str] = {}  # a run gets those that its skill declares
-        self.redactor = Redactor({}, patterns)
+        self.redactor: Redactor = Redactor({}, patterns)
         self._provider = provider
         self._patterns = patterns
         self._hidden: dict[str, str] = {}

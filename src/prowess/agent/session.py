@@ -28,7 +28,7 @@ class Session:
     def __init__(self, agent: AgentSpec, kit: Toolkit, *, resume_arguments: tuple[str, ...] = ()) -> None:
         self.agent = agent
         self.kit = kit
-        self.answered = False  # the last run ended with an answer
+        self.answered: bool = False  # the last run ended with an answer
         self.usage: Usage = Usage()  # usage of all runs of this process
         self._resume_arguments = resume_arguments
         self._retry_policy = RetryPolicy()

@@ -67,8 +67,8 @@ class Toolkit:
         self.work = work
         self.recorder = recorder
         self.policy = policy
-        self.style = style or KitStyle()
-        self.people = people or HumanChannels()
+        self.style: KitStyle = style or KitStyle()
+        self.people: HumanChannels = people or HumanChannels()
         self.ancestry = ancestry
         self._resume_arguments = resume_arguments
         self._toolsets = toolsets
@@ -76,12 +76,12 @@ class Toolkit:
         self._contents = LoadedContents(skills, work, policy.rules)
         call_ids: set[str] | None = None
         if parent is None:
-            self.secrets = SessionSecrets(secrets, policy.redact)
+            self.secrets: SessionSecrets = SessionSecrets(secrets, policy.redact)
         else:
             self.secrets = parent.secrets
             call_ids = parent.conversation.call_ids
         text = SkillTextRenderer(self._contents.find, self.secrets.redact_text)
-        self.conversation = Conversation(text, recorder.vouches, call_ids=call_ids)
+        self.conversation: Conversation = Conversation(text, recorder.vouches, call_ids=call_ids)
         self._record = EventWriter(recorder, self.conversation, self.secrets)
         self._programs = Programs()
         self._plan_limits: Mapping[str, int] = {}
@@ -89,14 +89,14 @@ class Toolkit:
         self._busy: set[asyncio.Future[None]] = set()  # calls that are being made
         given = [spec.name for spec in self._given_specs()]
         context = replace(policy.surroundings, given=frozenset(given))
-        self.offer = SkillOffer(skills, policy, context, self.style)
+        self.offer: SkillOffer = SkillOffer(skills, policy, context, self.style)
         self._loader = SkillLoader(skills, work, self._contents, self.offer, self._record, self.secrets)
-        self.shelf = self._make_shelf()
+        self.shelf: LoadedSkills = self._make_shelf()
         own = self._make_own_tools()
         self._own = own
         self._tool_names = [*own.names(), *given]
         joined = Joined(own, *toolsets) if toolsets else own
-        self.calls = self._make_runner(joined, context, parent)
+        self.calls: ToolCallRunner = self._make_runner(joined, context, parent)
 
     def _make_shelf(self) -> LoadedSkills:
         return LoadedSkills(

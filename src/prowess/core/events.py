@@ -56,7 +56,7 @@ StopReason = Literal[
 class RunStarted:
     """Opens a run, and states the schema of every line after it."""
 
-    type: ClassVar[str] = "run_started"
+    type: ClassVar[Literal["run_started"]] = "run_started"
     schema: str = SCHEMA
     model: str
     protocol: ProtocolName = "tools"
@@ -80,7 +80,7 @@ class EpochStarted:
     """Starts an epoch: the request no longer extends the one before it. `why` is the reason. System text, tools and the
     transcript together give the bytes of the request. A field that is None did not change."""
 
-    type: ClassVar[str] = "epoch_started"
+    type: ClassVar[Literal["epoch_started"]] = "epoch_started"
     why: str
     first_changed: int | None = None  # offset of the first changed byte in the neutral request before, if any
     system: str | None = None
@@ -91,7 +91,7 @@ class EpochStarted:
 class CatalogPlanned:
     """Catalog that the model is shown from now on."""
 
-    type: ClassVar[str] = "catalog_planned"
+    type: ClassVar[Literal["catalog_planned"]] = "catalog_planned"
     plan: CatalogPlan
 
 
@@ -99,7 +99,7 @@ class CatalogPlanned:
 class ModelRequested:
     """Size and hash of the neutral request. Its bytes can be rebuilt from the events before this one."""
 
-    type: ClassVar[str] = "model_requested"
+    type: ClassVar[Literal["model_requested"]] = "model_requested"
     bytes: int
     sha256: str
 
@@ -108,7 +108,7 @@ class ModelRequested:
 class ModelReplied:
     """Reply of the model: text, calls and usage."""
 
-    type: ClassVar[str] = "model_replied"
+    type: ClassVar[Literal["model_replied"]] = "model_replied"
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     usage: Usage = field(default_factory=Usage)
@@ -122,7 +122,7 @@ class ModelReplied:
 class TextDelta:
     """Piece of the reply as it arrives. Ephemeral: `model_replied` holds the whole text."""
 
-    type: ClassVar[str] = "text_delta"
+    type: ClassVar[Literal["text_delta"]] = "text_delta"
     text: str
 
 
@@ -130,7 +130,7 @@ class TextDelta:
 class CallDelta:
     """Piece of a call as it arrives: first `tool`, then its arguments as JSON text. Ephemeral."""
 
-    type: ClassVar[str] = "call_delta"
+    type: ClassVar[Literal["call_delta"]] = "call_delta"
     index: int  # index of the call in the reply
     tool: str = ""
     args: str = ""
@@ -140,7 +140,7 @@ class CallDelta:
 class PlanChanged:
     """Plan as the model changed it."""
 
-    type: ClassVar[str] = "plan_changed"
+    type: ClassVar[Literal["plan_changed"]] = "plan_changed"
     plan: Plan
 
 
@@ -148,7 +148,7 @@ class PlanChanged:
 class CallPlanned:
     """Call that the model requested. Nothing is decided yet."""
 
-    type: ClassVar[str] = "call_planned"
+    type: ClassVar[Literal["call_planned"]] = "call_planned"
     call: ToolCall
 
 
@@ -157,7 +157,7 @@ class CallDecided:
     """Decision about a call, written before the call is executed. A call without `call_acted` after it was
     interrupted."""
 
-    type: ClassVar[str] = "call_decided"
+    type: ClassVar[Literal["call_decided"]] = "call_decided"
     call_id: str
     decision: Decision
 
@@ -166,7 +166,7 @@ class CallDecided:
 class ApprovalAsked:
     """Question to a person about a call or a capability."""
 
-    type: ClassVar[str] = "approval_asked"
+    type: ClassVar[Literal["approval_asked"]] = "approval_asked"
     call_id: str
     why: str
     capability: str = ""  # the tool, or another capability that the call needs
@@ -177,7 +177,7 @@ class ApprovalAsked:
 class ApprovalAnswered:
     """Answer of a person to a question about a call."""
 
-    type: ClassVar[str] = "approval_answered"
+    type: ClassVar[Literal["approval_answered"]] = "approval_answered"
     call_id: str
     answer: Answer
     why: str | None = None
@@ -193,7 +193,7 @@ class CallActed:
     """Result of a call. The outcome has the state that the tool wanted; `state_delta` has the state that the session
     accepted."""
 
-    type: ClassVar[str] = "call_acted"
+    type: ClassVar[Literal["call_acted"]] = "call_acted"
     call_id: str
     outcome: Outcome
     state_delta: dict[str, Any] = field(default_factory=dict)
@@ -203,7 +203,7 @@ class CallActed:
 class SkillLoaded:
     """Skill that was put to use, pinned by its digest."""
 
-    type: ClassVar[str] = "skill_loaded"
+    type: ClassVar[Literal["skill_loaded"]] = "skill_loaded"
     id: str
     name: str = ""
     digest: str
@@ -216,7 +216,7 @@ class SkillLoaded:
 class SkillUnloaded:
     """Skill that is no longer in use."""
 
-    type: ClassVar[str] = "skill_unloaded"
+    type: ClassVar[Literal["skill_unloaded"]] = "skill_unloaded"
     id: str
     reason: str | None = None
 
@@ -225,7 +225,7 @@ class SkillUnloaded:
 class NoteAppended:
     """Text that the runtime, not the model or the user, added at the end of the request."""
 
-    type: ClassVar[str] = "note_appended"
+    type: ClassVar[Literal["note_appended"]] = "note_appended"
     text: str
     kind: str = "note"  # budget, skill, …
 
@@ -237,7 +237,7 @@ NO_SUMMARY = "No summary: "  # prefix of the error message when a model was aske
 class Compacted:
     """Earlier part of the request that was shortened."""
 
-    type: ClassVar[str] = "compacted"
+    type: ClassVar[Literal["compacted"]] = "compacted"
     why: str
     before_tokens: int
     after_tokens: int
@@ -249,9 +249,9 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRaised:
-    """Error that ended the run."""
+    """Problem of a run: the error that ended it, or a failure that the run survived."""
 
-    type: ClassVar[str] = "error"
+    type: ClassVar[Literal["error"]] = "error"
     code: str
     message: str
     hint: str | None = None
@@ -261,7 +261,7 @@ class ErrorRaised:
 class RunFinished:
     """Ends a run and says why it stopped."""
 
-    type: ClassVar[str] = "run_finished"
+    type: ClassVar[Literal["run_finished"]] = "run_finished"
     stop_reason: StopReason
     text: str = ""
     usage: Usage = field(default_factory=Usage)

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Literal, Self, TypedDict, Unpack
 
 from prowess.agent.agent import Limits, LoadMode, Placement, Result
 from prowess.agent.observers import Observer
@@ -58,7 +58,7 @@ class AgentOptions(TypedDict, total=False):
     executor: str | None
     store: str | EventLog | None
     artifacts: str | None
-    limits: Limits | Mapping[str, Any] | None
+    limits: Limits | Mapping[str, float | None] | None
     load_mode: LoadMode | None
     placement: Placement | None
     protocol: ProtocolName | None
@@ -98,7 +98,7 @@ class Agent:
         executor: str | None = None,
         store: str | EventLog | None = None,
         artifacts: str | None = None,
-        limits: Limits | Mapping[str, Any] | None = None,
+        limits: Limits | Mapping[str, float | None] | None = None,
         load_mode: LoadMode | None = None,
         placement: Placement | None = None,
         protocol: ProtocolName | None = None,

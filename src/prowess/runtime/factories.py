@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from prowess.agent.agent import AgentSpec, Limits, LoadMode, Placement, new_run
 from prowess.agent.observers import Observer
@@ -102,6 +102,40 @@ class SessionOptions(KitOptions):
     load_mode: LoadMode | None = None
     placement: Placement | None = None
     summarise: bool = False
+
+
+class KitKeywords(TypedDict, total=False):
+    """Fields of KitOptions as keywords."""
+
+    session: str | None
+    tenant: str
+    app: str
+    user: str
+    approver: Approver | None
+    on_event: Sequence[Observer]
+    on_output: Callable[[str, bytes], None] | None
+    granted: Sequence[tuple[str, str | None]]
+    asker: Asker | None
+    toolsets: Sequence[Toolset]
+    instructions: str
+    on_ask: Literal["wait", "deny"]
+    log: EventLog | None
+    standing: bool
+    must_exist: bool
+    resume_arguments: tuple[str, ...]
+    ask_unisolated: bool
+
+
+class SessionKeywords(KitKeywords, total=False):
+    """Fields of SessionOptions as keywords."""
+
+    model: str | Model | None
+    models: KeptModels | None
+    protocol: ProtocolName | None
+    limits: Limits | None
+    load_mode: LoadMode | None
+    placement: Placement | None
+    summarise: bool
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from prowess._internal.json_file import file_signature
@@ -27,10 +27,14 @@ from prowess.skills.scanner import Bounds
 from prowess.skills.skill import Entry, Root, Skill
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from prowess._internal.tokens import TokenCounter
     from prowess.agent.session import Session
     from prowess.agent.toolkit import Toolkit
     from prowess.core.ports import ArtifactStore, Model
+    from prowess.runtime.factories import KitKeywords, SessionKeywords
+    from prowess.skills.discover import Place
     from prowess.skills.render import CatalogBudget
 
 
@@ -42,9 +46,9 @@ def open_runtime(
     roots: Sequence[str] = (),
     config_file: str | None = None,
     without_files: bool = False,
-    flags: Mapping[str, Any] | None = None,
+    flags: Mapping[str, object] | None = None,
     bounds: Bounds = Bounds(),
-    more: Sequence[Any] = (),
+    more: Sequence[Place] = (),
 ) -> Iterator[Runtime]:
     """Reads the configuration, once. `roots` (flags) and `more` (skills made in code) replace the default places."""
     places = find_places(cwd, environ)
@@ -84,7 +88,7 @@ class Runtime:
         bounds: Bounds,
         findings: Sequence[Finding] = (),
         environ: Mapping[str, str] | None = None,
-        more: Sequence[Any] = (),
+        more: Sequence[Place] = (),
     ) -> None:
         self.places = places
         self.loaded = loaded
@@ -280,13 +284,13 @@ class Runtime:
         sha256 = content_sha256(text.encode())
         return self.still_trusted.accepts_file(path, sha256)
 
-    def open_kit(self, **options: Any) -> AbstractAsyncContextManager[Toolkit]:
+    def open_kit(self, **options: Unpack[KitKeywords]) -> AbstractAsyncContextManager[Toolkit]:
         """Opens skills for an agent, with an executor, stores and policy behind them. See `KitOptions`."""
         from prowess.runtime.factories import KitOptions, open_kit
 
         return open_kit(self, KitOptions(**options))
 
-    def open_session(self, **options: Any) -> AbstractAsyncContextManager[Session]:
+    def open_session(self, **options: Unpack[SessionKeywords]) -> AbstractAsyncContextManager[Session]:
         """Opens an agent with skills, and its conversation so far. See `SessionOptions`."""
         from prowess.runtime.factories import SessionOptions, open_session
 

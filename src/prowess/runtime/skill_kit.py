@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Literal
 
 from prowess.core.ports import Asker, EventLog
-from prowess.core.values import Outcome, ToolSpec
+from prowess.core.values import Finding, Outcome, ToolSpec
 from prowess.errors import ConfigError
 from prowess.runtime.arguments import (
     Approve,
@@ -103,7 +103,7 @@ class SkillKit:
         return [copy.deepcopy(render(spec)) for spec in self.tools]  # callers change what they are given
 
     @property
-    def findings(self) -> Sequence[Any]:
+    def findings(self) -> Sequence[Finding]:
         """Findings about the skills and the configuration."""
         return self._runtime.findings
 
@@ -124,7 +124,7 @@ class SkillKit:
         self._check_open()
         return self
 
-    async def __aexit__(self, *error: Any) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     def _check_open(self) -> None:

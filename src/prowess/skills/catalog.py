@@ -37,7 +37,7 @@ class Catalog:
         refuse_angle_brackets: bool = False,
     ) -> None:
         self._findings = tuple(findings)
-        self.roots = tuple(roots)
+        self.roots: tuple[RootReport, ...] = tuple(roots)
         self.modes: dict[str, Mode] = dict(modes or {})
         self._patterns = sorted(self.modes, key=_width)
         self.refuse_angle_brackets = refuse_angle_brackets

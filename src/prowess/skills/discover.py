@@ -24,10 +24,24 @@ from prowess.skills.scanner import Bounds, scan
 from prowess.skills.skill import MODES, PRIORITY, Changes, Entry, Root, RootReport, Skill
 
 if TYPE_CHECKING:
+    from threading import Event
+    from typing import TypedDict, Unpack
+
     from prowess.core.ports import SkillSource
 
     Place = str | os.PathLike[str] | Root | Skill | SkillSource
     Accepts = Callable[[str, str], bool]  # place and digest -> True if a person accepted this content
+
+    class DiscoverOptions(TypedDict, total=False):
+        """Keywords of discover."""
+
+        modes: Mapping[str, Mode] | None
+        nested: bool
+        bounds: Bounds
+        cache_dir: str | os.PathLike[str] | None
+        accepts: Accepts
+        accepted: Mapping[str, str] | None
+        refuse_angle_brackets: bool
 
 
 def discover(
@@ -125,10 +139,9 @@ class _Reading:
 class Library:
     """Catalog that can be read again. A reload makes a new catalog; the old one stays valid."""
 
-    def __init__(self, places: Sequence[Place], read: Callable[..., Catalog] = discover, **options: object) -> None:
-        self._read = read
+    def __init__(self, places: Sequence[Place], **options: Unpack[DiscoverOptions]) -> None:
         self._options = options
-        self.catalog = read(*places, **options)
+        self.catalog: Catalog = discover(*places, **options)
         self._places: list[Place] = []
         for place in places:
             if isinstance(place, (str, os.PathLike)):
@@ -138,11 +151,11 @@ class Library:
     def reload(self) -> Changes:
         """Reads the places again. Returns the differences."""
         before = self.catalog
-        now = self._read(*self._places, **self._options)
+        now = discover(*self._places, **self._options)
         self.catalog = now.remembering(before)
         return self.catalog.changes_since(before)
 
-    def watch(self, on_change: Callable[[Changes], None], *, stop: object | None = None) -> None:
+    def watch(self, on_change: Callable[[Changes], None], *, stop: Event | None = None) -> None:
         """Reloads whenever something below the roots changes, until `stop` (a threading.Event) is set. Needs
         prowess[watch]."""
         from prowess.skills.watch import watch_roots

@@ -194,7 +194,9 @@ class FunctionTool(Generic[P, R]):
                 self._never_null.add(parameter)
         if description is None:
             description = summary_of(function)
-        self.spec = ToolSpec(name=called, description=description, parameters=shape.schema, read_only=read_only)
+        self.spec: ToolSpec = ToolSpec(
+            name=called, description=description, parameters=shape.schema, read_only=read_only
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)

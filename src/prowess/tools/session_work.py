@@ -92,7 +92,7 @@ class SessionWork:
         self.options = options
         self._make_backend = make_backend
         self._backend: WorkBackend | None = None
-        self.granted = list(options.granted)
+        self.granted: list[tuple[str, str | None]] = list(options.granted)
         self.to_install: set[tuple[str, str]] = set()  # (skill, block) that needed a grant
         self.added: dict[str, tuple[str, ...]] = {}  # packages that calls of this session added to a skill, by digest
         self.not_installed: dict[str, str] = {}  # reason why the last installation for a skill failed, by digest

@@ -65,8 +65,8 @@ class Conversation:
         """Takes `vouches`, which is true for an answer in the log that was given in this home."""
         self.shown = shown
         self._vouches = vouches
-        self.state = State()
-        self.draft = RequestDraft(shown, self.state)
+        self.state: State = State()
+        self.draft: RequestDraft = RequestDraft(shown, self.state)
         self._waiting: dict[str, CallActed] = {}  # outcomes that are not yet sorted in the order of the calls
         self._reply: tuple[ToolCall, ...] = ()  # calls of the last reply
         self._begun: set[str] = set()  # ids of recorded calls that may have begun
@@ -76,12 +76,12 @@ class Conversation:
         self.requested_loads: dict[str, ToolCall] = {}  # open skill_load calls that the model did not make
         self._shown_once: set[str] = set()
         self._over: dict[str, None] = {}  # ids of skills shown once and unloaded since the last reply
-        self.questions = ApprovalQuestions()
+        self.questions: ApprovalQuestions = ApprovalQuestions()
         self.contents: dict[str, str] = {}  # id -> latest digest of every skill that the session loaded
         self.unloaded: set[str] = set()  # ids of unloaded skills, without those shown once
         self.loads: dict[str, str] = {}  # id -> digest of skills that the current request loaded
         self.plan: Plan | None = None
-        self.spent = UsageTotals()
+        self.spent: UsageTotals = UsageTotals()
         self.stale: str | None = "run started"  # reason why the next request begins an epoch
         self.finished: RunFinished | None = None  # end of the last run
         self.replied: ModelReplied | None = None  # last reply

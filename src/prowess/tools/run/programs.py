@@ -41,7 +41,7 @@ class LastLines:
         self._first = 0  # number of the oldest line that is kept
         self._open = ""
         self._pending = b""
-        self.news = asyncio.Event()
+        self.news: asyncio.Event = asyncio.Event()
 
     def feed(self, data: bytes) -> None:
         text, self._pending = _decoded(self._pending + data)
