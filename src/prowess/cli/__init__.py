@@ -3,6 +3,7 @@
 - app: builds the parser and imports commands on demand
 - approver: asks the person at the terminal to approve calls and to answer the model's questions
 - call: one call of the command line with its global options, output and errors
+- completion: completes words of the command line for a shell
 - eval_view: shows eval runs: a bar, a table, scores and what failed
 - inputs: --input options, standard input and files that a person gives
 - live: live view of a run, on stderr

@@ -3,6 +3,7 @@
 - approvals: list, answer, grant and revoke approvals
 - artifacts: list, read, save and remove artifacts
 - chat: a chat and its slash commands
+- completion: print the script of a shell
 - config: show the configuration
 - doctor: report on roots, findings, installation and isolation
 - exec: run one command of a skill
