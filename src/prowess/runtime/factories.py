@@ -132,6 +132,15 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
             model.assert_finished()  # replies that were not asked for: the script does not fit this run
 
 
+async def check_model(runtime: Runtime, options: SessionOptions) -> None:
+    """Makes the model of a session and closes it. Sends nothing."""
+    recording = await find_recording(runtime, options)
+    model = make_model(runtime, options, recording)
+    _make_agent(runtime, options, model)
+    if isinstance(model, ClosableModel):
+        await model.aclose()
+
+
 def _make_agent(runtime: Runtime, options: SessionOptions, model: Model) -> AgentSpec:
     config = runtime.config
     name = str(getattr(model, "name", ""))
