@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 @cli_command(
     "completion",
     example="""
+prowess completion fish > ~/.config/fish/completions/prowess.fish
 eval "$(prowess completion bash)"
 eval "$(prowess completion zsh)"
-prowess completion fish > ~/.config/fish/completions/prowess.fish""",
+""",
 )
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 def command(call: Call, shell: str) -> int:
     """Print the script with which a shell completes commands, options, skills, sessions and runs.
 
-    Put the line of the example into the file that your shell reads at its start: ~/.bashrc, or ~/.zshrc below compinit.
-    bash has to be 4.4 or newer.
+    Put the line with eval into the file that your shell reads at its start: ~/.bashrc, or ~/.zshrc below compinit. bash
+    has to be 4.4 or newer.
     """
     script = open_completion(shell).source()
     if call.screen.is_json:

@@ -33,5 +33,6 @@
 - site_index: the skills that a site publishes
 - skill_names: names of skills that a shell can complete
 - trust: finds the content that trust would cover, gives trust and takes it back
+- trust_effect: settings and rules that trust in a folder brings into force
 - verify_run: checks the records of one run or of all, and reads a run together with its faults
 """
