@@ -23,6 +23,9 @@ from prowess.core.tool_table import RISKS
 from prowess.errors import ProwessError
 from prowess.runtime.services.skill_names import CompletionPlace
 
+_Items = list[CompletionItem[str]]
+_Find = Callable[[click.Context, str], _Items]
+
 
 def run(args: Sequence[str]) -> int:
     """Answers the shell. An error would land on the line that a person types, so it is silent: nothing is offered."""
@@ -55,7 +58,7 @@ class _Bash(BashComplete):
 class _WholeWords(ShellComplete):
     """Completes `--option=value`, which is one word in these shells."""
 
-    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
+    def get_completions(self, args: list[str], incomplete: str) -> _Items:
         items = super().get_completions(args, incomplete)
         option, mark, _ = incomplete.partition("=")
         if mark and option.startswith("--"):
@@ -88,10 +91,13 @@ class _CompletingVerbs(Verbs):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         return click.Group.resolve_command(self, ctx, args)
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        summaries = {name: summary for name, (_, summary) in COMMANDS.items()}
-        options = click.Command.shell_complete(self, ctx, incomplete)
-        return [*_beginning_with(incomplete, summaries), *options]
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> _Items:
+        summaries: dict[str, str] = {}
+        for name, (_, summary) in COMMANDS.items():
+            summaries[name] = summary
+        found = _beginning_with(incomplete, summaries)
+        found += click.Command.shell_complete(self, ctx, incomplete)
+        return found
 
 
 def _teach(command: click.Command) -> None:
@@ -106,16 +112,13 @@ def _teach(command: click.Command) -> None:
                 param.type = _Completed(find)
 
 
-_Find = Callable[[click.Context, str], list[CompletionItem[str]]]
-
-
 class _Completed(click.ParamType):
     name = "text"
 
     def __init__(self, find: _Find) -> None:
         self._find = find
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> _Items:
         return self._find(ctx, incomplete)
 
 
@@ -134,23 +137,25 @@ def _choose(command: str, param: click.Parameter) -> _Find | None:
 def _lookup(place: str) -> _Find:
     """Returns a completion from a function that is imported when it is needed."""
 
-    def find(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        module, _, function = place.partition(":")
-        names = getattr(importlib.import_module(module), function)
+    module_name, _, name = place.partition(":")
+
+    def find(ctx: click.Context, incomplete: str) -> _Items:
+        module = importlib.import_module(module_name)
+        names = getattr(module, name)
         directory = _option(ctx, "directory") or "."
-        wanted = CompletionPlace(
-            cwd=os.path.abspath(directory),
-            environ=os.environ,
-            roots=ctx.params.get("roots") or (),
-            config_file=_option(ctx, "config_file"),
-        )
-        return _beginning_with(incomplete, names(wanted))
+        cwd = os.path.abspath(directory)
+        roots = ctx.params.get("roots") or ()
+        config_file = _option(ctx, "config_file")
+        wanted = CompletionPlace(cwd, os.environ, roots, config_file)
+        found = names(wanted)
+        return _beginning_with(incomplete, found)
 
     return find
 
 
-def _tools(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-    return _beginning_with(incomplete, dict.fromkeys(RISKS, ""))
+def _tools(ctx: click.Context, incomplete: str) -> _Items:
+    tools = dict.fromkeys(RISKS, "")
+    return _beginning_with(incomplete, tools)
 
 
 _skills = _lookup("prowess.runtime.services.skill_names:find_skills")
@@ -172,14 +177,18 @@ _OTHER_NAMES = ("new", "schema", "install", "put")  # they take a name that is n
 _FILES = ("path", "paths", "file", "sources")
 
 
-def _beginning_with(incomplete: str, found: dict[str, str]) -> list[CompletionItem[str]]:
-    items: list[CompletionItem[str]] = []
+def _beginning_with(incomplete: str, found: dict[str, str]) -> _Items:
+    items: _Items = []
     for name, text in found.items():
         if name.startswith(incomplete):
-            items.append(CompletionItem(name, help=visible(text) or None))
+            shown = visible(text)
+            item = CompletionItem(name, help=shown or None)
+            items.append(item)
     return items
 
 
 def _option(ctx: click.Context, name: str) -> str | None:
     """Returns a global option, which may stand before the command or after it."""
-    return ctx.params.get(name) or ctx.find_root().params.get(name)
+    own = ctx.params.get(name)
+    before = ctx.find_root().params
+    return own or before.get(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -125,12 +125,15 @@ def _show_effect(screen: Screen, effect: TrustEffect) -> None:
         screen.note("Settings that were ignored until now:")
     for setting in effect.settings[:_MOST_LINES]:
         name = visible(setting.name)
-        screen.note(f"  {name} = {_shown_value(setting.value)}")
+        value = json.dumps(setting.value, ensure_ascii=False)
+        shown = _cut(visible(value))
+        screen.note(f"  {name} = {shown}")
     if effect.rules:
         screen.note("Rules that were ignored until now:")
     for rule in effect.rules[:_MOST_LINES]:
         place = f"line {rule.line}" if rule.line else f"rule {rule.rule}"
-        screen.note(f"  {rule.verdict} {_cut(visible(rule.text))}  (.agent/policy.toml, {place})")
+        shown = _cut(visible(rule.text))
+        screen.note(f"  {rule.verdict} {shown}  (.agent/policy.toml, {place})")
     left = len(effect.settings[_MOST_LINES:]) + len(effect.rules[_MOST_LINES:])
     if left:
         screen.note(f"  and {left} more, which is unusual: look at the files before you trust them")
@@ -138,14 +141,12 @@ def _show_effect(screen: Screen, effect: TrustEffect) -> None:
         screen.note(f"There is a mistake, and once it is trusted nothing runs until that is mended: {visible(problem)}")
 
 
-def _shown_value(value: Any) -> str:
-    return _cut(visible(json.dumps(value, ensure_ascii=False)))
-
-
 def _cut(text: str) -> str:
-    if len(text) <= _LONGEST:
+    left = len(text) - _LONGEST
+    if left <= 0:
         return text
-    return f"{text[:_LONGEST]}… and {len(text) - _LONGEST} more characters"
+    beginning = text[:_LONGEST]
+    return f"{beginning}… and {left} more characters"
 
 
 def _confirm(question: str) -> None:

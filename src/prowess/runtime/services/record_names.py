@@ -15,7 +15,10 @@ _MOST = 100  # newest first
 
 def find_run_ids(place: CompletionPlace) -> dict[str, str]:
     """Returns id and request of the newest runs."""
-    return {run: _request_of(told) for run, told in _summaries(place)}
+    found: dict[str, str] = {}
+    for run, told in _summaries(place):
+        found[run] = _request_of(told)
+    return found
 
 
 def find_session_ids(place: CompletionPlace) -> dict[str, str]:
