@@ -118,7 +118,7 @@ def test_a_person_is_asked_before_an_unknown_name_is_sent(project: Project) -> N
 
 
 def test_an_answer_is_rendered_on_a_terminal_only(project: Project) -> None:
-    model = project.script("one.json", f"{MARKDOWN}\x1b[2J &#x202e;")
+    model = project.script("one.json", f"| a |\n|---|\n| {'y' * 300} |\n\n&#x202e;\n\n{MARKDOWN}\x1b[2J")
     terminal = project.terminal("--model", model)
     place = terminal.wait_for(">")
     terminal.type("go\r")
@@ -127,9 +127,10 @@ def test_an_answer_is_rendered_on_a_terminal_only(project: Project) -> None:
     shown = finish(terminal)
     answer = shown[shown.rindex("Report") : shown.index("[answer")]
     assert "It is bold and <b>raw</b>, see here (https://example.com)." in answer and " • one" in answer
+    assert "y…" not in shown, "a long word in a table is wrapped"
     assert "\\u{1b}[2J" in answer and "\x1b[2J" not in terminal.shown.decode()
     assert "```" not in answer and "\u202e" not in terminal.shown.decode()
-    assert project.pipe("go\n", "--model", model)[1].startswith(MARKDOWN), "a pipe gets the text itself"
+    assert project.pipe("go\n", "--model", model)[1].endswith(f"{MARKDOWN}\x1b[2J\n"), "a pipe gets the text itself"
     plain = project.terminal("--model", model, environ={"NO_COLOR": "1"})
     place = plain.wait_for(">")
     plain.type("go\r")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 from prowess.cli.run_result import print_answer
 from prowess.cli.screen import printable
@@ -37,7 +37,19 @@ def _can_be_styled() -> bool:
 
 def _parse(text: str) -> Any:
     from markdown_it import MarkdownIt
-    from rich.markdown import Markdown
+    from rich.markdown import Markdown, TableElement
+
+    class WholeTable(TableElement):
+        """Table that wraps a long word, such as an address, instead of cutting it."""
+
+        def __rich_console__(self, console: Any, options: Any) -> Any:
+            for table in super().__rich_console__(console, options):
+                for column in getattr(table, "columns", ()):
+                    column.overflow = "fold"
+                yield table
+
+    class Document(Markdown):
+        elements: ClassVar = {**Markdown.elements, "table_open": WholeTable}
 
     parser = MarkdownIt("commonmark", {"html": False})
     parser.enable(["strikethrough", "table"])
@@ -48,6 +60,6 @@ def _parse(text: str) -> Any:
             child.content = printable(child.content, lines=True)  # `&#x202e;` is a character only now
             if child.type == "softbreak":  # models write one line below the other and mean it
                 child.type = "hardbreak"
-    document = Markdown("", code_theme="ansi_dark", hyperlinks=False)
+    document = Document("", code_theme="ansi_dark", hyperlinks=False)
     document.parsed = tokens
     return document
