@@ -24,7 +24,7 @@ from prowess.agent.compaction import shorten
 from prowess.agent.context import ModelRequest
 from prowess.agent.context.conversation import SHOWN_ONCE
 from prowess.agent.context.render import render_note, render_outcome
-from prowess.agent.model_call import RetryPolicy, ask, clean
+from prowess.agent.model_call import RetryPolicy, ShownReply, ask, clean
 from prowess.agent.tool_call import BeforeEnd, act_together, make_groups
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import (
@@ -95,6 +95,7 @@ class _Loop:
         self._overflowed = False
         self._empty = 0
         self._pieces: list[str] = []
+        self._unfinished: ShownReply | None = None  # reply that the model has begun
         self._notes: list[NoteAppended] = []
         self._files: dict[str, RunFile] = {}
         self._left_out: dict[str, None] = {}
@@ -146,6 +147,7 @@ class _Loop:
         reply = self._budget.priced(reply)
         reply = clean(reply, self._talk.call_ids)
         await kit.append(reply)
+        self._unfinished = None
         kit.shelf.new_turn()
         for id in self._talk.turn_once:
             await kit.append(SkillUnloaded(id=id, reason=SHOWN_ONCE))
@@ -167,8 +169,9 @@ class _Loop:
 
     async def _ask(self, request: ModelRequest) -> ModelReplied | None:
         """Asks the model. If the request is too long for it, once in a run, shortens it and returns None."""
+        shown = self._unfinished = ShownReply(self._kit)
         try:
-            return await ask(self._agent, request, self._kit, self._retry_policy, self._budget.seconds_left)
+            return await ask(self._agent, request, self._kit, self._retry_policy, self._budget.seconds_left, shown)
         except ModelError as error:
             if error.code != "context-overflow" or self._overflowed:
                 raise
@@ -372,7 +375,9 @@ class _Loop:
         return self._talk.spent.prompts
 
     def partial(self, why: str) -> str:
-        return render_partial(self._talk, why)
+        """Reports an unfinished run, with the text of a reply that was cut off."""
+        said = self._unfinished.cut_off() if self._unfinished else ""
+        return render_partial(self._talk, why, said)
 
     async def _stop(self, limit: StopReason) -> RunFinished:
         """Ends the run at a limit. Calls that were not made get an outcome, so that a later run knows."""

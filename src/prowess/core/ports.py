@@ -102,6 +102,13 @@ class ClosableModel(Protocol):
 
 
 @runtime_checkable
+class PreparedModel(Protocol):
+    """Model whose first request needs something slow, such as an import. `prepare` may be called in a thread."""
+
+    def prepare(self) -> None: ...
+
+
+@runtime_checkable
 class FiniteModel(Protocol):
     """Model with a fixed number of replies. It fails if a run ended before all of them were used."""
 

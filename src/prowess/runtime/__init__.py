@@ -1,13 +1,18 @@
 """Composition root: reads the configuration and puts the parts together for every surface.
 
-- api: the public functions `run`, `run_sync` and `stream`, and `SkillKit`
+- agent: `Agent` and its sessions
+- api: the public functions `run`, `run_sync` and `stream`
+- arguments: turns arguments of the public functions into parts
 - check: validates skills and returns a report per skill
 - config: merges defaults, files, environment and flags into one configuration
 - config_file: reads and checks one config file
 - documents: types of the JSON documents that commands print
-- factories: makes models, executors, kits and sessions from the configuration
+- factories: makes executors, kits and sessions from the configuration
+- loop_thread: an event loop in a thread of its own
 - policy_files: reads policy files and turns settings into values for `policy`
 - runtime: `Runtime`, which holds configuration, trust and skills of one call
+- session_models: makes and keeps the models of sessions
+- skill_kit: `SkillKit`
 - storage: finds and opens the places of records, runs and workspaces
 - settings: every setting with its type, default and meaning
 """

@@ -39,10 +39,10 @@ from prowess.runtime.arguments import (
     split_skills,
 )
 from prowess.runtime.factories import SessionOptions, open_session
-from prowess.runtime.kept_models import KeptModels
 from prowess.runtime.loop_thread import shared_loop
 from prowess.runtime.runtime import check_model
 from prowess.runtime.services.files import copy_files
+from prowess.runtime.session_models import KeptModels
 from prowess.stores.memory import MemoryEventLog
 from prowess.workspace.run_file import RunFile
 

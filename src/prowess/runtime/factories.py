@@ -20,7 +20,7 @@ from prowess.agent.prompt import render_system
 from prowess.agent.recorder import Recorder
 from prowess.agent.toolkit import Toolkit
 from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
-from prowess.core.events import Envelope, ProtocolName
+from prowess.core.events import ProtocolName
 from prowess.core.ports import (
     Approver,
     Asker,
@@ -33,13 +33,13 @@ from prowess.core.ports import (
     describe_model,
 )
 from prowess.core.tool_table import Profile
-from prowess.core.values import Lease, SessionKey, ToolSpec, Usage, find_cost
-from prowess.errors import ConfigError, ProwessError, StoreError
+from prowess.core.values import Lease, SessionKey, ToolSpec
+from prowess.errors import ProwessError, StoreError
 from prowess.policy.approvals import UserApprovals
 from prowess.policy.secrets import ConfiguredSecrets
 from prowess.runtime.config import Config, ConfigPlaces
-from prowess.runtime.kept_models import KeptModels
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
+from prowess.runtime.session_models import KeptModels, check_price, find_model, find_prices, find_recording, make_model
 from prowess.runtime.settings import EXECUTORS
 from prowess.runtime.storage import (
     new_session,
@@ -151,7 +151,7 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
     """Opens a session with its history, ready for a request."""
     from prowess.agent.session import Session, restore_from_log
 
-    model = await _find_model(runtime, options)
+    model = await find_model(runtime, options)
     agent = _make_agent(runtime, options, model)
     async with AsyncExitStack() as stack:
         is_ours = isinstance(options.model, str | None)
@@ -166,6 +166,15 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
         yield session
         if is_ours and session.answered and isinstance(model, FiniteModel):
             model.assert_finished()  # replies that were not asked for: the script does not fit this run
+
+
+async def check_model(runtime: Runtime, options: SessionOptions) -> None:
+    """Makes the model of a session and closes it. Sends nothing."""
+    recording = await find_recording(runtime, options)
+    model = make_model(runtime, options, recording)
+    _make_agent(runtime, options, model)
+    if isinstance(model, ClosableModel):
+        await model.aclose()
 
 
 def _make_agent(runtime: Runtime, options: SessionOptions, model: Model) -> AgentSpec:
@@ -184,78 +193,6 @@ def _make_agent(runtime: Runtime, options: SessionOptions, model: Model) -> Agen
         code_blocks=config.tools.code_blocks,
         summarise=options.summarise,
     )
-
-
-async def _find_model(runtime: Runtime, options: SessionOptions) -> Model:
-    if options.models is not None:
-        kept = options.models.find()
-        if kept is not None:
-            return kept
-    recording = await find_recording(runtime, options)
-    model = make_model(runtime, options, recording)
-    if options.models is not None:
-        await options.models.keep(model)
-    return model
-
-
-def make_model(runtime: Runtime, options: SessionOptions, recording: Sequence[Envelope] = ()) -> Model:
-    """Returns the model that was given, named or configured, in the requested protocol. A recording keeps its own."""
-    from prowess.models.registry import resolve_model
-
-    model = options.model
-    spec = ""
-    if model is None or isinstance(model, str):
-        config = runtime.config.model
-        spec = model or config.provider or ""
-        recordings = (lambda run: recording) if recording else None
-        base = runtime.places.cwd
-        model = resolve_model(spec, environ=runtime.environ, params=config.params, base=base, recordings=recordings)
-    if options.protocol != "actions" or spec.startswith("replay:"):
-        return model
-    if describe_model(model).protocol == "actions":
-        return model
-    from prowess.models.actions.model import StructuredActions
-
-    return StructuredActions(model)
-
-
-async def find_recording(runtime: Runtime, options: SessionOptions) -> Sequence[Envelope]:
-    """Returns the events of the run that `replay:RUN` names, from the log; nothing for a file or another model."""
-    spec = options.model if isinstance(options.model, str) else runtime.config.model.provider or ""
-    run = spec.removeprefix("replay:")
-    if run == spec or "/" in run or run.endswith(".jsonl"):
-        return ()
-    log = options.log or open_log(runtime.config, runtime.places)
-    try:
-        for session in await log.sessions():
-            found = [envelope async for envelope in log.read(session.key)]
-            runs = {run}
-            for each in found:
-                if getattr(each.event, "parent", None) == run:
-                    runs.add(each.run)
-            events = [each for each in found if each.run in runs]
-            if events:
-                return events
-    finally:
-        if options.log is None:
-            await log.close()
-    return ()
-
-
-def find_prices(runtime: Runtime, model: str) -> Mapping[str, float]:
-    """Returns the prices of a model, which the configuration has by its whole name or by the part after `:`."""
-    prices = runtime.config.prices
-    short_name = model.partition(":")[2]
-    return prices.get(model) or prices.get(short_name) or {}
-
-
-def check_price(model: str, prices: Mapping[str, float]) -> None:
-    """Raises ConfigError when the cost of a model is not known, so that no limit on it can be kept."""
-    if find_cost(Usage(), prices) is not None:
-        return
-    message = f"There is a cost limit, but no price of the model '{model}' is known."
-    hint = f'Add it to the configuration: [prices."{model}"] input = …, cached = …, output = …'
-    raise ConfigError(message, code="price-unknown", hint=hint)
 
 
 async def check_known(log: EventLog, key: SessionKey) -> None:

@@ -296,6 +296,12 @@ class Runtime:
 
         return open_session(self, SessionOptions(**options))
 
+    async def check_model(self, **options: Unpack[SessionKeywords]) -> None:
+        """Raises the error with which `open_session` would fail because of its model."""
+        from prowess.runtime.factories import SessionOptions, check_model
+
+        await check_model(self, SessionOptions(**options))
+
     def current_plan(self, budget_tokens: int) -> CatalogPlan:
         """Returns the plan that the model is shown now. Planned once per catalog, because every turn asks for it."""
         catalog = self.catalog

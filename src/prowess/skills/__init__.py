@@ -22,6 +22,7 @@
 - security_scan: static scan for dangerous commands, secrets and hidden instructions
 - skill: values: an Entry (found), a Skill (loaded), a Root
 - spelling: suggests names for a misspelt name
+- template: the text of a new skill, and its lines that an author has to change
 - url_root: downloads a root from a URL into the cache
 - validate: checks a skill's body, references and scripts for its author
 - watch: watches the roots for changes

@@ -3,6 +3,7 @@ much has a handler in `prowess.cli.handlers`, and imports it when it is invoked.
 
 - approvals: list, answer, grant and revoke approvals
 - artifacts: list, read, save and remove artifacts
+- completion: print the script of a shell
 - config: show the configuration
 - doctor: report on roots, findings, installation and isolation
 - eval: `eval` and `batch`

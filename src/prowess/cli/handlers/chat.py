@@ -1,17 +1,16 @@
-"""Command `prowess chat`: a chat with a model, and its slash commands, which work without the model."""
+"""Command `prowess chat`: a chat with a model, in one session after the other."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any
 
-from prowess._internal.text import one_line
 from prowess.cli.app import Call
+from prowess.cli.chat_commands import HELP, Ask, Clear, Commands, Leave, Switch, Unknown
 from prowess.cli.handlers.run import (
     INTERRUPTED,
     WAITING,
@@ -22,8 +21,9 @@ from prowess.cli.handlers.run import (
     taken_names,
 )
 from prowess.cli.live import output_closed
+from prowess.cli.markdown import print_markdown
 from prowess.cli.prompt_input import Completions, History, LineReader, complete, open_reader
-from prowess.cli.run_result import print_answer, render_usage, save_files, show_run_end, show_waiting
+from prowess.cli.run_result import save_files, show_run_end, show_waiting
 from prowess.cli.screen import Screen, count, printable
 from prowess.cli.session_options import (
     check_options,
@@ -31,182 +31,13 @@ from prowess.cli.session_options import (
     session_arguments,
     settings_of,
 )
-from prowess.core.values import Plan, Usage, add_usage
 from prowess.errors import ConfigError, ProwessError
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.files import InputFile, find_attachments
-from prowess.runtime.services.requests import SkillRequest, SkillsInUse
-from prowess.skills.skill import Entry
-from prowess.skills.spelling import near_names
+from prowess.runtime.services.requests import SkillRequest, prepare_model
 
 if TYPE_CHECKING:
     from prowess.runtime.services.requests import Result, Session
-
-HELP = {
-    "skills": "list the skills, and which are loaded",
-    "load": "NAME [arguments]: put a skill to use, with your next message and until /unload",
-    "unload": "NAME: stop using a skill",
-    "plan": "show the plan of the last request",
-    "cost": "show the tokens, and the money where prices are known",
-    "session": "show the session, and how to come back to it",
-    "help": "show this",
-    "exit": "leave; so does Ctrl-D",
-}
-_LINE = re.compile(r"/(?P<name>[\w-]+)(?:\s+(?P<rest>.*))?", re.DOTALL)
-_SKILL = re.compile(r"/skill:(?P<name>\S+)(?P<rest>.*)", re.DOTALL)
-_MARKS = {"completed": "x", "in_progress": ">", "pending": " "}
-
-
-class Ask(NamedTuple):
-    """Text for the model."""
-
-    text: str
-
-
-class Leave(NamedTuple):
-    """Request to end the chat."""
-
-
-class Commands:
-    def __init__(self, screen: Screen, runtime: Runtime, session: Session, come_back: Callable[[], str]) -> None:
-        self._runtime = runtime
-        self._session = session
-        self._come_back = come_back
-        self._note = screen.note
-        self._say = screen.note if screen.is_json else screen.text
-        self.skills = SkillsInUse(runtime, session)
-        self.usage = Usage()  # of all requests together
-
-    async def understand(self, line: str) -> Ask | Leave | None:
-        """Returns what a line asks for. A command is executed at once, and the result is None."""
-        found = _SKILL.fullmatch(line)
-        if found is not None:
-            entry = self._runtime.catalog.get(found["name"])
-            return Ask(f"/{entry.qualified}{found['rest']}")
-        found = _LINE.fullmatch(line)
-        if found is None:
-            return Ask(line)
-        name = found["name"]
-        rest = found["rest"] or ""
-        if name == "quit":
-            name = "exit"
-        if name not in HELP:
-            self._check_spelling(name)
-            return Ask(line)
-        if name in self.names():
-            self._note(f"/{name} is a command here; the skill of that name is /skill:{name}")
-        if name == "exit":
-            return Leave()
-        await self._execute(name, rest.strip())
-        return None
-
-    async def _execute(self, name: str, rest: str) -> None:
-        if name in ("load", "unload") and not rest:
-            raise ConfigError(f"/{name} needs the name of a skill.", code="usage", hint="See: /skills")
-        if name == "load":
-            self._load(rest)
-        elif name == "unload":
-            await self._unload(rest)
-        elif name == "skills":
-            self._skills()
-        elif name == "plan":
-            self._plan()
-        elif name == "cost":
-            self._cost()
-        elif name == "session":
-            self._where()
-        else:
-            self._help()
-
-    def names(self) -> list[str]:
-        """Returns the names of the skills that a person may use."""
-        return [entry.name for entry in self._visible()]
-
-    def _visible(self) -> list[Entry]:
-        """Returns the skills that a person may use."""
-        catalog = self._runtime.catalog
-        return [entry for entry in catalog if catalog.visibility(entry).user_visible]
-
-    def _check_spelling(self, name: str) -> None:
-        """Raises ConfigError for a likely typing mistake. A name that is near no other may be text for the model."""
-        names = self.names()
-        if name in names or self._runtime.catalog.find(name) is not None:
-            return
-        near = near_names(name, [*HELP, *names])
-        if near:
-            message = f"There is no command and no skill '/{name[:80]}'."
-            raise ConfigError(message, code="usage", hint=f"Did you mean /{near[0]}?")
-
-    # --- the commands -----------------------------------------------------------------------------------------------
-
-    def _help(self) -> None:
-        for name, text in HELP.items():
-            self._say(f"  /{name:<9}{text}")
-        self._say("  /NAME …    put a skill to use for this message; $NAME inside one; @path gives a file")
-
-    def _skills(self) -> None:
-        loaded = self.skills.ids()
-        entries = self._visible()
-        width = max((len(printable(entry.name)) for entry in entries), default=0)
-        for entry in entries:
-            name = printable(entry.name)
-            mark = "loaded" if entry.id in loaded else ""
-            description = printable(one_line(entry.description, 80))
-            self._say(f"  {name:<{width}}  {mark:<6}  {description}")
-        if not entries:
-            self._say("There are no skills. See: prowess doctor")
-
-    def _load(self, rest: str) -> None:
-        ref, _, arguments = rest.partition(" ")
-        skill = self.skills.load(ref, arguments.strip())  # its error says why not
-        name = printable(skill.name)
-        self._note(f"{name} is in use from your next message on.")
-
-    async def _unload(self, ref: str) -> None:
-        await self.skills.unload(ref)
-        name = printable(ref)
-        self._note(f"{name} is no longer in use.")
-
-    def sent(self, usage: Usage) -> None:
-        """Counts an answered message."""
-        self.usage = add_usage(self.usage, usage)
-        self.skills.answered()
-
-    def _plan(self) -> None:
-        plan = self._session.plan
-        if plan is None:
-            self._say("There is no plan.")
-            return
-        for line in render_plan(plan):
-            self._say(line)
-
-    def _cost(self) -> None:
-        requests = count(self.usage.requests, "request")
-        tokens = render_usage(self.usage) or "no tokens"
-        text = f"{requests} to the model · {tokens}"
-        if self.usage.cost is None:
-            text += " · no price of this model is known"
-        self._say(text)
-
-    def _where(self) -> None:
-        session = self._session.key.session
-        self._say(f"session {session}")
-        command = self._come_back()
-        self._note(f"To come back: {command}")
-
-
-def render_plan(plan: Plan) -> list[str]:
-    """Renders a line for the goal, for each step and for each assumption."""
-    goal = one_line(plan.goal, 500)
-    lines = [f"Goal: {goal}"]
-    for step in plan.steps:
-        mark = _MARKS[step.status]
-        title = one_line(step.title, 300)
-        lines.append(f"  [{mark}] {title}")
-    for assumption in plan.assumptions:
-        text = one_line(assumption, 300)
-        lines.append(f"  assumed: {text}")
-    return [printable(line) for line in lines]
 
 
 def run_chat(call: Call, **given: Any) -> int:
@@ -223,7 +54,7 @@ class Chat:
     def __init__(self, call: Call, runtime: Runtime, given: dict[str, Any], runner: asyncio.Runner) -> None:
         self._call = call
         self._runtime = runtime
-        self._given = given
+        self._given = dict(given)  # changes when another model or session is chosen
         self._screen = call.screen
         self._runner = runner  # nothing runs between two lines: Ctrl-C goes to the request or to the prompt
         self._display, self._watch, self._approver, self._asker = open_terminal(call, given)
@@ -231,9 +62,21 @@ class Chat:
         self._code = 0
         self._busy = False
         self._talked = False
+        self._commands: Commands | None = None
+        self._reader: LineReader | None = None
 
     def go(self) -> int:
-        """Opens the session, talks until the person leaves, and returns the exit code."""
+        """Talks until the person leaves, in one session after the other, and returns the exit code."""
+        while True:
+            with self._open_session() as session:
+                meant = self._talk(session)
+                if isinstance(meant, int):
+                    return meant
+                session.answered = False  # a script need not be played to its end: another conversation goes on
+            self._note_switch(session, meant)
+
+    @contextmanager
+    def _open_session(self) -> Iterator[Session]:
         stack = AsyncExitStack()
         options = session_arguments(self._given)
         opening = self._runtime.open_session(
@@ -241,15 +84,27 @@ class Chat:
         )
         session = self._runner.run(stack.enter_async_context(opening))
         try:
-            return self._talk(session)
+            yield session
         finally:
             self._runner.run(stack.aclose())
 
-    def _talk(self, session: Session) -> int:
-        commands = Commands(self._screen, self._runtime, session, lambda: self._come_back(session))
-        reader = self._open_reader(commands)
-        if reader.interactive:
-            self._greet(session, commands)
+    def _note_switch(self, before: Session, meant: Switch | Clear) -> None:
+        """Prepares the session that is opened next, and says what is different."""
+        command = self._come_back(before)
+        if isinstance(meant, Switch):
+            self._given |= {"model": meant.model, "session": before.key.session, "resume": False}
+            self._screen.note(f"From your next message on, the model is {printable(meant.model)}.")
+            return
+        self._given |= {"session": None, "resume": False}
+        self._talked = False
+        back = f"To return to the one before: {command}"
+        if self._runtime.config.store == "memory:":
+            back = "The one before is not kept: the store is memory:."
+        self._screen.note(f"A new conversation begins. {back}")
+
+    def _talk(self, session: Session) -> int | Switch | Clear:
+        """Obeys lines until the chat is over, or goes on in another session."""
+        commands, reader = self._begin(session)
         if self._given["resume"]:
             self._answer(session, commands, "", (), resume=True)
         warned = False
@@ -266,11 +121,30 @@ class Chat:
             except ConfigError as error:
                 self._failed(error)
                 continue
-            if line is None or not self._obey(session, commands, line.strip()):
+            meant = Leave() if line is None else self._obey(session, commands, line.strip())
+            if isinstance(meant, Leave):
                 code = 0 if reader.interactive else self._code
                 return self._left(session, reader, code)
             if session.kit.recorder.broken or self._is_output_closed:
                 return self._left(session, reader, 1)
+            if meant is not None:
+                return meant
+
+    def _begin(self, session: Session) -> tuple[Commands, LineReader]:
+        """Makes the chat ready for this session: the first one, or another one that was switched to."""
+        commands, reader = self._commands, self._reader
+        if commands is None or reader is None:
+            commands = self._commands = Commands(self._screen, self._runtime, session, self._come_back)
+            reader = self._reader = self._open_reader(commands)
+            if reader.interactive:
+                self._greet(session, commands)
+        else:
+            commands.enter(session)
+            if session.kit.conversation.run is None:  # a new conversation
+                self._greet(session, commands)
+        if reader.interactive:
+            prepare_model(session)  # while the person types
+        return commands, reader
 
     def _greet(self, session: Session, commands: Commands) -> None:
         skills = count(len(commands.names()), "skill")
@@ -296,27 +170,58 @@ class Chat:
         history = History(path, self._screen.note)
         return open_reader(find, history, self._screen.note)
 
-    def _obey(self, session: Session, commands: Commands, line: str) -> bool:
-        """Executes one line. Returns False when the chat is over."""
+    def _obey(self, session: Session, commands: Commands, line: str) -> Switch | Clear | Leave | None:
+        """Executes one line. Returns a request that ends this session."""
         if not line:
-            return True
+            return None
         self._watch.reset()
         try:
             meant = self._runner.run(commands.understand(line))
-            if isinstance(meant, Ask):
-                taken = taken_names(self._files)
-                text, attached = find_attachments(meant.text, self._call.cwd, self._runtime.places.home, taken)
-                self._answer(session, commands, text, [*self._files, *attached])
-            return not isinstance(meant, Leave)
+            if isinstance(meant, Unknown):
+                meant = self._ask_about(meant)
+            if isinstance(meant, Switch):
+                self._runner.run(self._runtime.check_model(model=meant.model, protocol=self._given["protocol"]))
+            if not isinstance(meant, Ask):
+                return meant
+            taken = taken_names(self._files)
+            text, attached = find_attachments(meant.text, self._call.cwd, self._runtime.places.home, taken)
+            self._answer(session, commands, text, [*self._files, *attached])
         except ProwessError as error:
             self._failed(error)
         except KeyboardInterrupt:
             if self._busy:  # the second Ctrl-C, and the request has not ended
                 raise
+            self._cancelled()
+        return None
+
+    def _ask_about(self, meant: Unknown) -> Ask | None:
+        """Asks the person whether the model shall get it. Without a person it is an error, because a misspelt command
+        would cost a request."""
+        near = f"Did you mean /{meant.near}?" if meant.near else ""
+        if self._reader is None or not self._reader.interactive:
+            hint = near or "See: /help. To send it to the model, put a word before it."
+            raise ConfigError(meant.problem, code="usage", hint=hint)
+        parts = filter(None, [meant.problem, near, "Send it to the model anyway? [y/N] "])
+        sys.stderr.write(" ".join(parts))
+        sys.stderr.flush()
+        answer = ""
+        with suppress(KeyboardInterrupt):
+            answer = sys.stdin.readline()
+        if not answer.endswith("\n"):  # Ctrl-C, Ctrl-D
+            self._screen.note("")
+        is_yes = answer.strip().lower() in ("y", "yes")
+        return Ask(meant.text) if is_yes else None
+
+    def _cancelled(self) -> None:
+        """Shows what the model had said. The record has it, too, and so has the next request."""
+        self._runner.run(self._watch.wait_for_end())
+        self._code = INTERRUPTED
+        said = "" if self._display is None else self._display.unfinished
+        if not said.strip() or not sys.stdout.isatty():
             self._screen.note("Cancelled. What was done is recorded; you can go on.")
-            self._runner.run(self._watch.wait_for_end())
-            self._code = INTERRUPTED
-        return True
+            return
+        print_markdown(said)
+        self._screen.note("[cut off · what was said is kept, and the model will see it]")
 
     # --- one request ------------------------------------------------------------------------------------------------
 
@@ -365,7 +270,7 @@ class Chat:
     def _show(self, result: Result) -> None:
         if self._display is not None:
             if result.stop_reason != "waiting":
-                print_answer(result.text)
+                print_markdown(result.text)
             show_run_end(self._screen, result, self._display.elapsed_s, self._display.isolation)
         if result.stop_reason == "waiting":
             self._code = WAITING

@@ -439,5 +439,8 @@ class AnthropicModel:
         config["format"] = {"type": "json_schema", "schema": fitting}
         return {"output_config": config}
 
+    def prepare(self) -> None:
+        self._endpoint.prepare()
+
     async def aclose(self) -> None:
         await self._endpoint.aclose()

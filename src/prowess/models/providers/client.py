@@ -198,6 +198,10 @@ class Endpoint:
             http_client = sdk.DefaultAsyncHttpxClient(timeout=timeout, limits=limits)
         return make(api_key=self.where.key, base_url=address, timeout=timeout, http_client=http_client, max_retries=0)
 
+    def prepare(self) -> None:
+        """Imports the SDK, which takes longer than anything else here."""
+        importlib.import_module(self._sdk)
+
     async def aclose(self) -> None:
         client = self._client
         self._client = None

@@ -100,6 +100,9 @@ class OpenAIModel:
             return "max_output_tokens"
         return "max_completion_tokens" if self._is_openai else "max_tokens"
 
+    def prepare(self) -> None:
+        self._endpoint.prepare()
+
     async def aclose(self) -> None:
         await self._endpoint.aclose()
 
