@@ -29,6 +29,7 @@ LATE_IMPORTS_ALLOWED = (
     "__init__.py",
     "runtime/runtime.py",
     "runtime/factories.py",
+    "runtime/session_models.py",
     "runtime/storage.py",
     "cli/main.py",
 )
