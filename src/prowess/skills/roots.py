@@ -17,6 +17,8 @@ from prowess.skills.skill import Root
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?://|/)")
 FOLDERS = (".agent", ".agents", ".claude")
 BUILTIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "builtin_skills")
+WORDS = ("builtin", "default")  # places without a path: our own skills, and the default places
+BUILTIN_ROOT = Root("builtin", BUILTIN, expected=False, origin="default")
 
 
 def default_roots(*, cwd: str, top: str, home: str, trusts: Callable[[str], bool] = lambda folder: False) -> list[Root]:
@@ -29,7 +31,7 @@ def default_roots(*, cwd: str, top: str, home: str, trusts: Callable[[str], bool
             continue
         found += [_default_root("project", place, trusts(folder)) for place in _places(folder)]
     found += [_default_root("user", place) for place in _places(home)]
-    found.append(_default_root("builtin", BUILTIN))
+    found.append(BUILTIN_ROOT)
     return found
 
 
