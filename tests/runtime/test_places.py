@@ -181,7 +181,6 @@ def test_trust_and_modes_of_a_catalog_stay(here: Path) -> None:
     given = prowess.discover(at, modes=modes)
     for places in ([given], [given.where(lambda entry: True)], [prowess.Library([given]), "builtin"]):
         found = prowess.discover(places, modes={"*": "auto"})
-        assert [found.visibility(found.get(f"explicit:{name}")).mode for name in modes.keys() - {"explicit:shown"}]
         assert found.visibility(found.get("explicit:off")).status == "off"
         assert found.visibility(found.get("reserved")).status == "manual"
         assert prowess.discover(places).visibility(found.get("shown")).mode == "pin"
@@ -216,12 +215,12 @@ def test_a_name_that_fits_nothing_is_an_error(here: Path) -> None:
     at = folder(here / "a", "pdf", "secret-plans")
     view = prowess.discover(at).where(names=["pdf"])
     for where in (prowess.discover(at).where, prowess.Library(at).where):
-        with pytest.raises(SkillNotFound, match="No skill 'pfd'.") as missing:
+        with pytest.raises(SkillNotFound, match="No skill 'pfd'") as missing:
             where(names=["pdf", "pfd"])
-        assert missing.value.near == ["pdf"]
+        assert [*missing.value.near] == ["pdf"]
     with pytest.raises(SkillNotFound) as missing:
         view.where(names=["secret-plan"])
-    assert missing.value.near == []
+    assert [*missing.value.near] == []
     wrong: list[Any] = [{"keep": "pdf"}, {"names": [1]}, {"source": "elsewhere"}]
     for conditions in wrong:
         with pytest.raises(ConfigError) as refused:
@@ -333,7 +332,7 @@ def test_a_library_whose_folder_is_gone_still_opens(here: Path) -> None:
     at = folder(here / "a", "one")
     library = prowess.Library(at)
     shutil.rmtree(at)
-    assert "Skill 'one'" in str(load_with(library, "one")) or "removed" in str(load_with(library, "one"))
+    assert "removed" in str(load_with(library, "one")[-1])
     library.reload()
     assert "root-missing" in [finding.code for finding in prowess.SkillKit(library, **MEMORY).findings]
 
@@ -356,10 +355,8 @@ def test_policy_denies_a_skill_of_a_catalog_by_name_and_by_content(here: Path) -
     catalog = prowess.discover(folder(here / "a", "one", "two", "three"), made("four"))
     digests = [prowess.load(catalog, name).digest for name in ("two", "four")]
     (here / "project/.agent").mkdir()
-    (here / "project/.agent/policy.toml").write_text(
-        '[[deny]]\ntool = "skill_load"\nskill = "one"\nwhy = "Not today."\n'
-        + "".join(f'[[deny]]\ndigest = "{digest}"\n' for digest in digests)
-    )
+    rule = '[[rule]]\ntool = "skill_load"\nskill = "one"\nverdict = "deny"\nwhy = "Not today."\n'
+    (here / "project/.agent/policy.toml").write_text(f"denied_digests = {digests}\n{rule}")
     for places in (catalog, [prowess.Library([catalog]), "builtin"], catalog.where(lambda entry: True)):
         statuses = []
         for name in ("one", "two", "three", "four"):
@@ -378,7 +375,7 @@ def test_search_finds_the_skills_of_all_places(here: Path) -> None:
 
 
 def test_a_session_goes_on_with_the_skill_of_a_catalog(here: Path) -> None:
-    at, store = folder(here / "a", "one"), f"sqlite:///{here}/runs.db"
+    at, store = folder(here / "a", "one"), f"{here}/runs.db"
     options: dict[str, Any] = {"store": store, "session": "s", "load_mode": "session"}
     load_with([prowess.Library(at), made("pdf"), made("pdf", "OTHER")], "one", **options)
     for places in (prowess.discover(at), at, [prowess.Library(at).where(names="one"), "builtin"]):
@@ -452,5 +449,5 @@ def test_the_command_line_has_the_words_too(here: Path) -> None:
         options = [option for word in words for option in ("--root", word)]
         for json in ([], ["--json"]):
             answer = run_here(["list", *json, *options], cwd=Path.cwd())
-            assert answer.code == 0 and not answer.err
+            assert answer.code == 0 and "warning" not in answer.err
             assert "csv-report" in answer.out and ("Does pdf." in answer.out) == has_pdf

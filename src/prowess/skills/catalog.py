@@ -149,8 +149,9 @@ class Catalog:
         return tuple(codes)
 
     def memory_skill(self, entry: Entry) -> Skill | None:
-        """Returns the skill of an entry that was defined in code, or None."""
-        return self._memory.get(entry.root)
+        """Returns the skill of an entry that was defined in code, with this entry, or None."""
+        skill = self._memory.get(entry.root)
+        return None if skill is None else skill._replace(entry=entry)
 
     # --- which one is meant ------------------------------------------------------------------------------------
 

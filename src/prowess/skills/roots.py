@@ -1,7 +1,6 @@
 """Places where skills are looked for, in order: explicit, project, user, url, mcp, builtin.
 
-Within the project the nearest folder comes first. Folders, environment values and trust all come from the caller. The
-Python API reads only the places it is given; only the command line uses the default places.
+Within the project the nearest folder comes first. Folders, environment values and trust all come from the caller.
 """
 
 from __future__ import annotations
