@@ -44,13 +44,15 @@ if TYPE_CHECKING:  # the names of _HOME, for type checkers and editors; a test c
     from prowess.runtime.api import run as run
     from prowess.runtime.api import run_sync as run_sync
     from prowess.runtime.api import stream as stream
+    from prowess.runtime.arguments import SkillPlace as SkillPlace
     from prowess.runtime.check import Report as Report
     from prowess.runtime.check import check as check
+    from prowess.runtime.library import Library as Library
+    from prowess.runtime.library import LibraryView as LibraryView
+    from prowess.runtime.library import discover as discover
     from prowess.runtime.runtime import open_runtime as open_runtime
     from prowess.runtime.skill_kit import SkillKit as SkillKit
     from prowess.skills.catalog import Catalog as Catalog
-    from prowess.skills.discover import Library as Library
-    from prowess.skills.discover import discover as discover
     from prowess.skills.load import load as load
     from prowess.skills.load import read_resource as read_resource
     from prowess.skills.load import select_docs as select_docs
@@ -84,7 +86,8 @@ _HOME = {
     "ConfigError": "prowess.errors",
     "Entry": "prowess.skills.skill",
     "Finding": "prowess.core.values",
-    "Library": "prowess.skills.discover",
+    "Library": "prowess.runtime.library",
+    "LibraryView": "prowess.runtime.library",
     "Limits": "prowess.agent.agent",
     "Outcome": "prowess.core.values",
     "Properties": "prowess.skills.reference",
@@ -92,20 +95,20 @@ _HOME = {
     "Report": "prowess.runtime.check",
     "ResourceNotFound": "prowess.errors",
     "Result": "prowess.agent.agent",
-    "RunFile": "prowess.workspace.run_file",
     "Root": "prowess.skills.skill",
+    "RunFile": "prowess.workspace.run_file",
     "Skill": "prowess.skills.skill",
     "SkillDenied": "prowess.errors",
     "SkillInvalid": "prowess.errors",
     "SkillKit": "prowess.runtime.skill_kit",
     "SkillNotFound": "prowess.errors",
+    "SkillPlace": "prowess.runtime.arguments",
     "SkillSource": "prowess.core.ports",
     "check": "prowess.runtime.check",
-    "discover": "prowess.skills.discover",
+    "discover": "prowess.runtime.library",
     "find_skill_md": "prowess.skills.reference",
     "load": "prowess.skills.load",
     "open_runtime": "prowess.runtime.runtime",
-    "search_catalog": "prowess.skills.search",
     "parse_front_matter": "prowess.skills.reference",
     "plan_catalog": "prowess.skills.render",
     "read_properties": "prowess.skills.reference",
@@ -115,6 +118,7 @@ _HOME = {
     "render_skill": "prowess.skills.render",
     "run": "prowess.runtime.api",
     "run_sync": "prowess.runtime.api",
+    "search_catalog": "prowess.skills.search",
     "select_docs": "prowess.skills.load",
     "stream": "prowess.runtime.api",
     "to_prompt": "prowess.skills.reference",

@@ -36,7 +36,6 @@ from prowess.runtime.arguments import (
     make_approver,
     make_limits,
     make_runtime,
-    split_skills,
 )
 from prowess.runtime.factories import SessionOptions, open_session
 from prowess.runtime.loop_thread import shared_loop
@@ -89,7 +88,7 @@ class Agent:
         self,
         model: str | Model | None = None,
         *,
-        skills: SkillPlaces = (),
+        skills: SkillPlaces = "default",
         tools: AnyTools = (),
         instructions: str = "",
         approve: Approve = None,
@@ -108,12 +107,12 @@ class Agent:
     ) -> None:
         """Reads the configuration and checks the arguments. Opens nothing.
 
-        `skills`: folders, addresses or skills made in code; without any, the default places. A plain name among them
-        activates that skill at once, like the names in `use`. `approve`: names of tools that need no question, or a
-        function. `tools`: functions, tools and sets of tools, or one of them. `settings`: any other setting by its
-        dotted name, such as {"skills.budget": 2000}.
+        `skills`: one or a list of folders, addresses, skills made in code, skill sources, catalogs, libraries, and the
+        words "builtin" and "default". An empty list means no skills. Folders are read again for each session, a
+        catalog is a snapshot, and a library is followed: its owner reloads it. `approve`: names of tools that need no
+        question, or a function. `tools`: functions, tools and sets of tools, or one of them. `settings`: any other
+        setting by its dotted name, such as {"skills.budget": 2000}.
         """
-        places, self._use = split_skills(skills)
         toolsets = as_toolsets(tools)
         own: list[str] = []
         for toolset in toolsets:
@@ -122,7 +121,7 @@ class Agent:
         if isinstance(model, str):
             check_model(model)
         given = gather_settings(settings, store=store, artifacts=artifacts, executor=executor)
-        self._runtime = make_runtime(places, given)
+        self._runtime = make_runtime([skills], given)
         self._observers = as_observers(on_event)
         self._was_used = False
         log = None if isinstance(store, str) else store
@@ -212,7 +211,7 @@ class Agent:
             self._runtime.library.reload()
         self._was_used = True
         async with open_session(self._runtime, options) as opened:
-            yield AgentSession(opened, self._use)
+            yield AgentSession(opened)
 
     def __enter__(self) -> Self:
         return self
@@ -238,9 +237,8 @@ class Agent:
 class AgentSession:
     """Open conversation of an agent."""
 
-    def __init__(self, session: Session, use: Sequence[str] = ()) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._use = tuple(use)
 
     @property
     def id(self) -> str:
@@ -279,7 +277,7 @@ class AgentSession:
         paths = as_paths(files)
         watching = as_observers(on_event)
         async with self._session.kit.recorder.watched_by(watching):
-            result = await self._session.run(request, skills=[*self._use, *use], files=paths, resume=resume)
+            result = await self._session.run(request, skills=list(use), files=paths, resume=resume)
         if output_dir is None:
             return result
         return await asyncio.to_thread(_copy_files, result, os.fspath(output_dir))

@@ -117,7 +117,7 @@ async def run() -> None:
         assert_type(await kit.call("skill_load", {"skill": "pdf"}), prowess.Outcome)
         assert_type(kit.schemas("anthropic"), list[dict[str, Any]])
         assert_type(list(kit.findings), list[Finding])
-    with prowess.open_runtime(cwd=".", environ={}, flags={"skills.budget": 2000}, more=[source]) as runtime:
+    with prowess.open_runtime(cwd=".", environ={}, flags={"skills.budget": 2000}) as runtime:
         async with runtime.open_session(model=model, limits=prowess.Limits(turns=1)) as session:
             await session.run("hi")
 
