@@ -50,9 +50,9 @@ def test_five_lines(root: Path) -> None:
     assert [file["ref"] for file in result.files] == ["workspace://out/a.txt"]
 
 
-def test_names_among_skills_are_put_to_use(root: Path) -> None:
+def test_named_skills_are_put_to_use(root: Path) -> None:
     model = ScriptedModel([{"text": "a"}])
-    prowess.run_sync("do it", skills=[root, "demo"], model=model, store="memory:")
+    prowess.run_sync("do it", skills=root, use=["demo"], model=model, store="memory:")
     assert "DEMO-BODY" in str(model.requests[0])
 
 

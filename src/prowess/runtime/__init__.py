@@ -4,8 +4,10 @@
 - check: validates skills and returns a report per skill
 - config: merges defaults, files, environment and flags into one configuration
 - config_file: reads and checks one config file
+- default_places: where skills are looked for when nobody says where
 - documents: types of the JSON documents that commands print
 - factories: makes models, executors, kits and sessions from the configuration
+- library: places of skills, `discover`, and libraries that can be read again
 - policy_files: reads policy files and turns settings into values for `policy`
 - runtime: `Runtime`, which holds configuration, trust and skills of one call
 - storage: finds and opens the places of records, runs and workspaces

@@ -35,7 +35,6 @@ from prowess.runtime.arguments import (
     make_approver,
     make_limits,
     make_runtime,
-    split_skills,
 )
 from prowess.runtime.factories import SessionOptions, open_session
 from prowess.runtime.kept_models import KeptModels
@@ -85,7 +84,7 @@ class Agent:
         self,
         model: str | Model | None = None,
         *,
-        skills: SkillPlaces = (),
+        skills: SkillPlaces = "default",
         tools: AnyTools = (),
         instructions: str = "",
         approve: Approve = None,
@@ -104,12 +103,12 @@ class Agent:
     ) -> None:
         """Reads the configuration and checks the arguments. Opens nothing.
 
-        `skills`: folders, addresses or skills made in code; without any, the default places. A plain name among them
-        activates that skill at once, like the names in `use`. `approve`: names of tools that need no question, or a
-        function. `tools`: functions, tools and sets of tools, or one of them. `settings`: any other setting by its
-        dotted name, such as {"skills.budget": 2000}.
+        `skills`: one or a list of folders, addresses, skills made in code, skill sources, catalogs, libraries, and the
+        words "builtin" and "default". An empty list means no skills. Folders are read again for each session, a
+        catalog is a snapshot, and a library is followed: its owner reloads it. `approve`: names of tools that need no
+        question, or a function. `tools`: functions, tools and sets of tools, or one of them. `settings`: any other
+        setting by its dotted name, such as {"skills.budget": 2000}.
         """
-        places, self._use = split_skills(skills)
         toolsets = as_toolsets(tools)
         own: list[str] = []
         for toolset in toolsets:
@@ -118,7 +117,7 @@ class Agent:
         if isinstance(model, str):
             check_model(model)
         given = gather_settings(settings, store=store, artifacts=artifacts, executor=executor)
-        self._runtime = make_runtime(places, given)
+        self._runtime = make_runtime([skills], given)
         self._observers = as_observers(on_event)
         self._was_used = False
         log = None if isinstance(store, str) else store
@@ -201,7 +200,7 @@ class Agent:
             self._runtime.library.reload()
         self._was_used = True
         async with open_session(self._runtime, options) as opened:
-            yield AgentSession(opened, self._use)
+            yield AgentSession(opened)
 
     async def __aenter__(self) -> Self:
         return self
@@ -217,9 +216,8 @@ class Agent:
 class AgentSession:
     """Open conversation of an agent."""
 
-    def __init__(self, session: Session, use: Sequence[str] = ()) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._use = tuple(use)
 
     @property
     def id(self) -> str:
@@ -257,7 +255,7 @@ class AgentSession:
         paths = as_paths(files)
         watching = as_observers(on_event)
         async with self._session.kit.recorder.watched_by(watching):
-            return await self._session.run(request, skills=[*self._use, *use], files=paths, resume=resume)
+            return await self._session.run(request, skills=list(use), files=paths, resume=resume)
 
     async def stream(
         self,

@@ -18,15 +18,16 @@ from prowess.core.ports import Approver, SkillSource, Toolset
 from prowess.core.tool_table import CAPABILITIES, RISKS
 from prowess.core.values import Decision, ToolCall
 from prowess.errors import ConfigError
+from prowess.runtime.library import Library, LibraryView, as_places
 from prowess.runtime.runtime import Runtime, open_runtime
 from prowess.runtime.settings import default_values
-from prowess.skills.roots import check_file, check_present, named_root
-from prowess.skills.skill import Skill
+from prowess.skills.catalog import Catalog
+from prowess.skills.skill import Root, Skill
 from prowess.tools.base import Tool
 from prowess.tools.function import is_tool
 from prowess.tools.toolset import Joined, Tools, is_toolset
 
-SkillPlace = str | os.PathLike[str] | Skill | SkillSource
+SkillPlace = str | os.PathLike[str] | Root | Skill | SkillSource | Catalog | Library | LibraryView
 SkillPlaces = SkillPlace | Sequence[SkillPlace]
 FilePaths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 ApproveAnswer = ApprovalAnswered | str | bool | None
@@ -36,21 +37,10 @@ AnyTools = AnyTool | Iterable[AnyTool]
 Observers = Observer | Sequence[Observer]
 
 
-def make_runtime(places: Sequence[Any], settings: Mapping[str, Any]) -> Runtime:
-    """Reads the configuration, and checks the folders that were named."""
-    roots: list[str] = []
-    others: list[Any] = []
-    for place in places:
-        if isinstance(place, str):
-            roots.append(place)
-        else:
-            others.append(place)
-    cwd = os.getcwd()
-    with open_runtime(cwd=cwd, environ=os.environ, roots=roots, flags=settings, more=others) as runtime:
-        for place in roots:
-            root = named_root(place, origin="given", base=runtime.places.cwd, home=runtime.places.home)
-            present = check_present(root)
-            check_file(present, place)
+def make_runtime(skills: Sequence[SkillPlaces], settings: Mapping[str, Any]) -> Runtime:
+    """Reads the configuration, and checks the places of skills."""
+    places = as_places(*skills, keyword="skills=")
+    with open_runtime(cwd=os.getcwd(), environ=os.environ, skills=places, flags=settings) as runtime:
         return runtime
 
 
@@ -65,36 +55,6 @@ def as_paths(files: FilePaths) -> list[str]:
             raise ConfigError(f"There is no file '{path}'.", code="no-file", hint="Check the names in files=[…].")
         paths.append(path)
     return paths
-
-
-def list_places(skills: Any) -> list[Any]:
-    if isinstance(skills, Skill) or not isinstance(skills, (list, tuple)):  # a Skill is a tuple as well
-        return [skills]
-    return list(skills)
-
-
-def split_skills(skills: SkillPlaces) -> tuple[list[Any], list[str]]:
-    """Returns (places to look for skills in, names of skills to activate)."""
-    places: list[Any] = []
-    names: list[str] = []
-    for given in list_places(skills):
-        if not isinstance(given, (str, os.PathLike)):
-            places.append(given)
-            continue
-        text = os.fspath(given)
-        if isinstance(given, os.PathLike) or _is_place(text):
-            places.append(text)
-        else:
-            names.append(text)
-    return places, names
-
-
-def _is_place(text: str) -> bool:
-    """True for a folder, an address and a path, false for the name of a skill."""
-    if "://" in text or text.startswith((".", "/", "~")) or os.path.isdir(text):
-        return True
-    has_suffix = bool(os.path.splitext(text)[1])
-    return has_suffix and os.path.isfile(text)  # a place, which then refuses it
 
 
 def gather_settings(

@@ -18,15 +18,12 @@ from prowess.errors import ConfigError
 from prowess.runtime.arguments import (
     Approve,
     Observers,
-    SkillPlace,
     SkillPlaces,
     as_observers,
     check_asker,
     gather_settings,
-    list_places,
     make_approver,
     make_runtime,
-    split_skills,
 )
 from prowess.runtime.factories import preview_kit
 
@@ -56,18 +53,11 @@ class SkillKit:
         user: str = "default",
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        flat: list[SkillPlace] = []
-        for each in skills:
-            flat.extend(list_places(each))
-        places, names = split_skills(flat)
-        if names:
-            raise ConfigError(
-                f"There is no folder '{names[0]}'.", code="root-missing", hint="Give folders; load skills with call()."
-            )
+        """`skills` as for Agent. Without any argument: the default places."""
         approver = make_approver(approve)
         check_asker(ask)
         given = gather_settings(settings, store=store, artifacts=artifacts, executor=executor)
-        self._runtime = make_runtime(places, given)
+        self._runtime = make_runtime(skills or ["default"], given)
         self._options: dict[str, Any] = {
             "session": session,
             "approver": approver,
