@@ -206,7 +206,11 @@ def bounds_options(function: Any) -> Any:
 def roots_option(function: Any) -> Any:
     """Adds --root, and the options that limit the search for skills."""
     root = click.option(
-        "--root", "roots", multiple=True, metavar="DIR|URL", help="Look here, not in the default places. Repeatable."
+        "--root",
+        "roots",
+        multiple=True,
+        metavar="DIR|URL",
+        help="Look here, not in the default places; the words builtin and default work too. Repeatable.",
     )
     return root(bounds_options(function))
 
