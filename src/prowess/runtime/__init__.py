@@ -6,7 +6,9 @@
 - config_file: reads and checks one config file
 - documents: types of the JSON documents that commands print
 - factories: makes models, executors, kits and sessions from the configuration
+- output_type: makes the form of an answer from a Python type
 - policy_files: reads policy files and turns settings into values for `policy`
+- recorded_output: the form of the answer of a recorded run
 - runtime: `Runtime`, which holds configuration, trust and skills of one call
 - storage: finds and opens the places of records, runs and workspaces
 - settings: every setting with its type, default and meaning

@@ -13,13 +13,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Generic, Literal, Self, TypedDict, Unpack
 
-from prowess.agent.agent import Limits, LoadMode, Placement, Result
+from prowess.agent.agent import Limits, LoadMode, OutputT, Placement, Result
 from prowess.agent.observers import Observer
 from prowess.agent.session import Session
 from prowess.core.events import Envelope, ProtocolName
-from prowess.core.ports import Asker, EventLog, Model
+from prowess.core.ports import Asker, EventLog, Model, Toolset
 from prowess.core.values import Message, Plan, Usage
 from prowess.runtime.arguments import (
     AnyTools,
@@ -40,6 +40,7 @@ from prowess.runtime.arguments import (
 from prowess.runtime.factories import SessionOptions, open_session
 from prowess.runtime.kept_models import KeptModels
 from prowess.runtime.loop_thread import shared_loop
+from prowess.runtime.output_type import make_output
 from prowess.runtime.runtime import check_model
 from prowess.stores.memory import MemoryEventLog
 
@@ -78,7 +79,7 @@ class RunOptions(TypedDict, total=False):
     user: str
 
 
-class Agent:
+class Agent(Generic[OutputT]):
     """Agent with skills. It may be used by several threads and event loops at the same time."""
 
     def __init__(
@@ -100,20 +101,19 @@ class Agent:
         protocol: ProtocolName | None = None,
         on_ask: Literal["wait", "deny"] = "wait",
         summarise: bool = False,
+        output_type: type[OutputT] | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
         """Reads the configuration and checks the arguments. Opens nothing.
 
         `skills`: folders, addresses or skills made in code; without any, the default places. A plain name among them
         activates that skill at once, like the names in `use`. `approve`: names of tools that need no question, or a
-        function. `tools`: functions, tools and sets of tools, or one of them. `settings`: any other setting by its
+        function. `tools`: functions, tools and sets of tools, or one of them. `output_type`: type of `result.output`: a
+        pydantic model, a dataclass, a TypedDict or a plain type. `settings`: any other setting by its
         dotted name, such as {"skills.budget": 2000}.
         """
         places, self._use = split_skills(skills)
         toolsets = as_toolsets(tools)
-        own: list[str] = []
-        for toolset in toolsets:
-            own.extend(spec.name for spec in toolset.specs())
         check_asker(ask)
         if isinstance(model, str):
             check_model(model)
@@ -128,7 +128,7 @@ class Agent:
         self._options = SessionOptions(
             model=model,
             models=self._models,
-            approver=make_approver(approve, own),
+            approver=make_approver(approve, _names_of(toolsets)),
             asker=ask,
             toolsets=toolsets,
             instructions=instructions,
@@ -139,6 +139,7 @@ class Agent:
             protocol=protocol,
             on_ask=on_ask,
             summarise=summarise,
+            output=make_output(output_type),
         )
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ class Agent:
         tenant: str = "default",
         app: str = "default",
         user: str = "default",
-    ) -> Result:
+    ) -> Result[OutputT]:
         """Runs one request to its end. `use` names skills to activate at once. `session` names the conversation that
         goes on, and `resume` continues its last run."""
         paths = as_paths(files)
@@ -164,7 +165,7 @@ class Agent:
         async with opening as chat:
             return await chat.run(request, files=paths, use=use, resume=resume, on_event=on_event)
 
-    def run_sync(self, request: str = "", **options: Unpack[RunOptions]) -> Result:
+    def run_sync(self, request: str = "", **options: Unpack[RunOptions]) -> Result[OutputT]:
         """Runs one request in a thread of its own, and waits. An event loop may be running here."""
         return shared_loop().run(self.run(request, **options))
 
@@ -186,7 +187,7 @@ class Agent:
         tenant: str = "default",
         app: str = "default",
         user: str = "default",
-    ) -> AsyncIterator[AgentSession]:
+    ) -> AsyncIterator[AgentSession[OutputT]]:
         """Opens a conversation: a new one, or the one of this id, which goes on where it was."""
         options = replace(
             self._options,
@@ -214,7 +215,7 @@ class Agent:
         await self._models.aclose()
 
 
-class AgentSession:
+class AgentSession(Generic[OutputT]):
     """Open conversation of an agent."""
 
     def __init__(self, session: Session, use: Sequence[str] = ()) -> None:
@@ -252,7 +253,7 @@ class AgentSession:
         use: Sequence[str] = (),
         resume: bool = False,
         on_event: Observers = (),
-    ) -> Result:
+    ) -> Result[OutputT]:
         """Runs one request to its end, with the conversation so far."""
         paths = as_paths(files)
         watching = as_observers(on_event)
@@ -275,7 +276,16 @@ class AgentSession:
                 yield event
 
 
-async def _stream(work: Callable[..., Awaitable[Result]], observers: Sequence[Observer]) -> AsyncGenerator[Envelope]:
+def _names_of(toolsets: Sequence[Toolset]) -> list[str]:
+    names: list[str] = []
+    for toolset in toolsets:
+        names.extend(spec.name for spec in toolset.specs())
+    return names
+
+
+async def _stream(
+    work: Callable[..., Awaitable[Result[Any]]], observers: Sequence[Observer]
+) -> AsyncGenerator[Envelope]:
     queue: asyncio.Queue[Envelope | None] = asyncio.Queue()
 
     async def tell(envelope: Envelope) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from prowess.agent.agent import AgentSpec, Limits, LoadMode, Placement, new_run
 from prowess.agent.observers import Observer
+from prowess.agent.output import OutputForm
 from prowess.agent.prompt import render_system
 from prowess.agent.recorder import Recorder
 from prowess.agent.session import Session, restore_from_log
@@ -42,6 +43,7 @@ from prowess.records.spans import live_spans
 from prowess.runtime.config import Config, ConfigPlaces
 from prowess.runtime.kept_models import KeptModels
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
+from prowess.runtime.recorded_output import find_recorded_output
 from prowess.runtime.settings import EXECUTORS
 from prowess.runtime.storage import (
     new_session,
@@ -103,6 +105,7 @@ class SessionOptions(KitOptions):
     load_mode: LoadMode | None = None
     placement: Placement | None = None
     summarise: bool = False
+    output: OutputForm | None = None  # form of the answer; None: any text
 
 
 @asynccontextmanager
@@ -148,6 +151,7 @@ def _make_agent(runtime: Runtime, options: SessionOptions, model: Model) -> Agen
         prices=prices,
         code_blocks=config.tools.code_blocks,
         summarise=options.summarise,
+        output=options.output or find_recorded_output(model),
     )
 
 
