@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prowess.agent.activation import SkillActivator, names_in
-from prowess.agent.agent import AgentSpec, Result, Task, make_started
+from prowess.agent.agent import AgentSpec, Result, Task, make_requested, make_started
 from prowess.agent.budget import Budget, is_near, render_partial
 from prowess.agent.child_run import run_child
 from prowess.agent.compaction import shorten
@@ -25,6 +25,7 @@ from prowess.agent.context import ModelRequest
 from prowess.agent.context.conversation import SHOWN_ONCE
 from prowess.agent.context.render import render_note, render_outcome
 from prowess.agent.model_call import RetryPolicy, ShownReply, ask, clean
+from prowess.agent.output_check import OutputCheck
 from prowess.agent.tool_call import BeforeEnd, act_together, make_groups
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import (
@@ -59,12 +60,12 @@ _INTERRUPTED = Outcome(
 )
 
 
-async def run(agent: AgentSpec, kit: Toolkit, task: Task, *, retry_policy: RetryPolicy | None = None) -> Result:
+async def run(agent: AgentSpec, kit: Toolkit, task: Task, *, retry_policy: RetryPolicy | None = None) -> Result[Any]:
     """Runs one request to its end. An error that ends the run is recorded and then raised."""
     resumed = kit.conversation.run if task.resume else None
     loop = _Loop(agent, kit, retry_policy or RetryPolicy())
     started = make_started(agent, task, resumed)
-    await kit.append(started)
+    await kit.append(started, *make_requested(agent))
     kit.conversation.start_run(kit.recorder.run_id)
     try:
         finished = await loop.go(task)
@@ -86,6 +87,7 @@ class _Loop:
         self._kit = kit
         self._retry_policy = retry_policy
         self._talk = kit.conversation
+        self._output = OutputCheck(agent, kit)
         may_spawn = len(kit.ancestry) < agent.depth
         self._spawner = self._spawn if may_spawn else None
         self._skills = SkillActivator(kit, self._spawner)
@@ -186,7 +188,7 @@ class _Loop:
         if talk.stale is None:
             return []
         self._plan_shown = None
-        system = self._kit.instructions
+        system = self._output.add_to(self._kit.instructions)
         tools = tuple(self._kit.tools)
         talk.draft.keep_tools(tools)
         started = EpochStarted(
@@ -226,7 +228,7 @@ class _Loop:
         if stop is not None:
             return stop
         if reply.finish == "stop" and reply.text:  # an answer together with a last plan update
-            return RunFinished(stop_reason="answer", text=reply.text, usage=self.usage)
+            return await self._end_with(reply.text)
         return None
 
     async def _answered(self, reply: ModelReplied) -> RunFinished | None:
@@ -239,7 +241,8 @@ class _Loop:
             )
         if reply.code is not None:
             return RunFinished(stop_reason="error", text=reply.text, usage=self.usage, code=reply.code)
-        if reply.finish == "length" and len(self._pieces) < _MOST_PIECES:
+        can_go_on = self._agent.native_schema is None  # a provider would begin the document again
+        if reply.finish == "length" and can_go_on and len(self._pieces) < _MOST_PIECES:
             self._pieces.append(reply.text)
             self._say("Your reply was cut off at its greatest length. Go on exactly where it stopped.")
             return None
@@ -264,7 +267,16 @@ class _Loop:
             if found:
                 return await self._run_code(found)
         answer = "".join([*self._pieces, text])
-        return RunFinished(stop_reason="answer", text=answer, usage=self.usage)
+        return await self._end_with(answer)
+
+    async def _end_with(self, answer: str) -> RunFinished | None:
+        """Ends the run with an answer, unless it does not fit the form that the caller wants."""
+        checked = await self._output.check(answer)
+        if isinstance(checked, RunFinished):
+            return checked
+        self._pieces = []
+        self._notes.append(checked)
+        return None
 
     def _say(self, text: str) -> None:
         note = _make_note("note", text)
@@ -443,7 +455,7 @@ class _Loop:
         if not self._kit.recorder.broken:
             await self._kit.append(finished)
 
-    def result(self, finished: RunFinished) -> Result:
+    def result(self, finished: RunFinished) -> Result[Any]:
         talk = self._talk
         waiting = talk.waiting_calls() if finished.stop_reason == "waiting" else []
         failed = [tool for tool, outcome in talk.outcomes() if outcome.status in _FAILED]
@@ -461,6 +473,7 @@ class _Loop:
             failed=len(failed),
             state=dict(talk.state.values),
             code=finished.code,
+            value=self._output.value_of(finished),
         )
 
 

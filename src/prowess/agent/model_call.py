@@ -72,7 +72,9 @@ async def ask(
 
 async def _reply(agent: AgentSpec, request: ModelRequest, kit: Toolkit, shown: ShownReply) -> ModelReplied:
     if agent.reader is None:
-        return await agent.model.reply(request.messages, request.tools, on_delta=shown)
+        schema = agent.native_schema
+        options = {} if schema is None else {"schema": schema}
+        return await agent.model.reply(request.messages, request.tools, on_delta=shown, **options)
     skills = _find_skills(kit)
     return await agent.reader.reply_with_skills(request.messages, request.tools, skills, on_delta=shown)
 

@@ -33,6 +33,7 @@ from prowess.core.events import (
     ModelReplied,
     ModelRequested,
     NoteAppended,
+    OutputRequested,
     PlanChanged,
     RunFinished,
     RunStarted,
@@ -314,7 +315,7 @@ _TEXTS: dict[type, Sequence[str]] = {
 # They have no text of people or models, or `act` has redacted it.
 _KEPT_AS_THEY_ARE = (
     *(CatalogPlanned, ModelRequested, TextDelta, CallDelta, CallPlanned, CallDecided, CallActed),
-    *(ApprovalAsked, SkillUnloaded, UnknownEvent),
+    *(ApprovalAsked, SkillUnloaded, OutputRequested, UnknownEvent),
 )
 
 

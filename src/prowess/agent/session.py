@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from prowess._internal.mime import guess_mime
 from prowess.agent.agent import AgentSpec, Result, SkillRequest, Task, new_run
@@ -59,7 +60,7 @@ class Session:
         skills: Sequence[str | SkillRequest] = (),
         files: Sequence[str | tuple[str, str | None]] = (),
         resume: bool = False,
-    ) -> Result:
+    ) -> Result[Any]:
         """Runs one request to its end. `resume` continues a run that was interrupted, waits or reached a limit."""
         if not isinstance(request, str):
             kind = type(request).__name__
@@ -97,6 +98,12 @@ class Session:
             message = f"The session '{session}' has no run yet."
         elif talk.finished is not None and talk.finished.stop_reason == "answer":
             message = f"There is nothing to resume in session '{session}': its last run ended with an answer."
+        elif talk.output is not None and self.agent.output is None:
+            raise StoreError(
+                f"The last run of session '{session}' must answer in a form that only its own program can check.",
+                code="output-type-missing",
+                hint="Resume it in Python, by an Agent with the same output_type.",
+            )
         else:
             return
         raise StoreError(message, code="nothing-to-resume", hint="Ask something new without --resume.")

@@ -76,6 +76,15 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputRequested:
+    """Form that the answer of the run must have. Only the program that began the run can check it."""
+
+    type: ClassVar[str] = "output_requested"
+    json_schema: str  # JSON text: a model sees the fields in this order, and a log sorts the keys of objects
+    native: bool = False  # the provider holds the model to the schema; otherwise the system text has it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochStarted:
     """Starts an epoch: the request no longer extends the one before it. `why` is the reason. System text, tools and the
     transcript together give the bytes of the request. A field that is None did not change."""
@@ -280,6 +289,7 @@ class UnknownEvent:
 
 Event = (
     RunStarted
+    | OutputRequested
     | EpochStarted
     | CatalogPlanned
     | ModelRequested

@@ -82,6 +82,7 @@ class ModelInfo:
     context_tokens: int | None = None  # size of the context window
     catalog_tokens: int | None = None  # budget of the catalog in the recorded run
     notes: tuple[str, ...] = ()  # facts for a person
+    schemas: bool = False  # the provider can hold an answer to a JSON Schema, also while tools are offered
 
 
 def describe_model(model: Model) -> ModelInfo:

@@ -11,7 +11,9 @@
 - factories: makes executors, kits and sessions from the configuration
 - library: places of skills, `discover`, and libraries that can be read again
 - loop_thread: an event loop in a thread of its own
+- output_type: makes the form of an answer from a Python type
 - policy_files: reads policy files and turns settings into values for `policy`
+- recorded_output: the form of the answer of a recorded run
 - runtime: `Runtime`, which holds configuration, trust and skills of one call
 - session_models: makes and keeps the models of sessions
 - skill_kit: `SkillKit`

@@ -14,13 +14,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Literal, Self, TypedDict, Unpack
+from typing import Any, Generic, Literal, Self, TypedDict, Unpack
 
-from prowess.agent.agent import Limits, LoadMode, Placement, Result
+from prowess.agent.agent import Limits, LoadMode, OutputT, Placement, Result
 from prowess.agent.observers import Observer
 from prowess.agent.session import Session
 from prowess.core.events import Envelope, ProtocolName
-from prowess.core.ports import Asker, EventLog, Model
+from prowess.core.ports import Asker, EventLog, Model, Toolset
 from prowess.core.values import Message, Plan, Usage
 from prowess.runtime.arguments import (
     AnyTools,
@@ -39,6 +39,7 @@ from prowess.runtime.arguments import (
 )
 from prowess.runtime.factories import SessionOptions, open_session
 from prowess.runtime.loop_thread import shared_loop
+from prowess.runtime.output_type import make_output
 from prowess.runtime.runtime import check_model
 from prowess.runtime.services.files import copy_files
 from prowess.runtime.session_models import KeptModels
@@ -81,7 +82,7 @@ class RunOptions(TypedDict, total=False):
     user: str
 
 
-class Agent:
+class Agent(Generic[OutputT]):
     """Agent with skills. It may be used by several threads and event loops at the same time."""
 
     def __init__(
@@ -103,6 +104,7 @@ class Agent:
         protocol: ProtocolName | None = None,
         on_ask: Literal["wait", "deny"] = "wait",
         summarise: bool = False,
+        output_type: type[OutputT] | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
         """Reads the configuration and checks the arguments. Opens nothing.
@@ -110,13 +112,11 @@ class Agent:
         `skills`: one or a list of folders, addresses, skills made in code, skill sources, catalogs, libraries, and the
         words "builtin" and "default". An empty list means no skills. Folders are read again for each session, a
         catalog is a snapshot, and a library is followed: its owner reloads it. `approve`: names of tools that need no
-        question, or a function. `tools`: functions, tools and sets of tools, or one of them. `settings`: any other
-        setting by its dotted name, such as {"skills.budget": 2000}.
+        question, or a function. `tools`: functions, tools and sets of tools, or one of them. `output_type`: type of
+        `result.output`: a pydantic model, a dataclass, a TypedDict or a plain type. `settings`: any other setting by
+        its dotted name, such as {"skills.budget": 2000}.
         """
         toolsets = as_toolsets(tools)
-        own: list[str] = []
-        for toolset in toolsets:
-            own.extend(spec.name for spec in toolset.specs())
         check_asker(ask)
         if isinstance(model, str):
             check_model(model)
@@ -131,7 +131,7 @@ class Agent:
         self._options = SessionOptions(
             model=model,
             models=self._models,
-            approver=make_approver(approve, own),
+            approver=make_approver(approve, _names_of(toolsets)),
             asker=ask,
             toolsets=toolsets,
             instructions=instructions,
@@ -142,6 +142,7 @@ class Agent:
             protocol=protocol,
             on_ask=on_ask,
             summarise=summarise,
+            output=make_output(output_type),
         )
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ class Agent:
         tenant: str = "default",
         app: str = "default",
         user: str = "default",
-    ) -> Result:
+    ) -> Result[OutputT]:
         """Runs one request to its end.
 
         `files` are copied into the workspace. `output_dir` is the folder that files from the run are copied to; a file
@@ -174,7 +175,7 @@ class Agent:
                 request, files=paths, use=use, output_dir=output_dir, resume=resume, on_event=on_event
             )
 
-    def run_sync(self, request: str = "", **options: Unpack[RunOptions]) -> Result:
+    def run_sync(self, request: str = "", **options: Unpack[RunOptions]) -> Result[OutputT]:
         """Runs one request in a thread of its own, and waits. An event loop may be running here."""
         return shared_loop().run(self.run(request, **options))
 
@@ -196,7 +197,7 @@ class Agent:
         tenant: str = "default",
         app: str = "default",
         user: str = "default",
-    ) -> AsyncIterator[AgentSession]:
+    ) -> AsyncIterator[AgentSession[OutputT]]:
         """Opens a conversation: a new one, or the one of this id, which goes on where it was."""
         options = replace(
             self._options,
@@ -234,7 +235,7 @@ class Agent:
         shared_loop().run(self.aclose())
 
 
-class AgentSession:
+class AgentSession(Generic[OutputT]):
     """Open conversation of an agent."""
 
     def __init__(self, session: Session) -> None:
@@ -272,7 +273,7 @@ class AgentSession:
         output_dir: str | os.PathLike[str] | None = None,
         resume: bool = False,
         on_event: Observers = (),
-    ) -> Result:
+    ) -> Result[OutputT]:
         """Runs one request to its end, with the conversation so far."""
         paths = as_paths(files)
         watching = as_observers(on_event)
@@ -299,7 +300,7 @@ class AgentSession:
                 yield event
 
 
-def _copy_files(result: Result, output_dir: str) -> Result:
+def _copy_files(result: Result[OutputT], output_dir: str) -> Result[OutputT]:
     """Copies the files of a run. Each of them is then read from its copy."""
     folder = os.path.abspath(os.path.expanduser(output_dir))
     files: list[RunFile] = []
@@ -313,7 +314,16 @@ def _copy_files(result: Result, output_dir: str) -> Result:
     return replace(result, files=tuple(files), warnings=(*result.warnings, *warnings))
 
 
-async def _stream(work: Callable[..., Awaitable[Result]], observers: Sequence[Observer]) -> AsyncGenerator[Envelope]:
+def _names_of(toolsets: Sequence[Toolset]) -> list[str]:
+    names: list[str] = []
+    for toolset in toolsets:
+        names.extend(spec.name for spec in toolset.specs())
+    return names
+
+
+async def _stream(
+    work: Callable[..., Awaitable[Result[Any]]], observers: Sequence[Observer]
+) -> AsyncGenerator[Envelope]:
     queue: asyncio.Queue[Envelope | None] = asyncio.Queue()
 
     async def tell(envelope: Envelope) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from prowess.agent.agent import AgentSpec, Limits, LoadMode, Placement, new_run
 from prowess.agent.observers import Observer
+from prowess.agent.output import OutputForm
 from prowess.agent.prompt import render_system
 from prowess.agent.recorder import Recorder
 from prowess.agent.toolkit import Toolkit
@@ -39,6 +40,7 @@ from prowess.policy.approvals import UserApprovals
 from prowess.policy.secrets import ConfiguredSecrets
 from prowess.runtime.config import Config, ConfigPlaces
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
+from prowess.runtime.recorded_output import find_recorded_output
 from prowess.runtime.session_models import KeptModels, check_price, find_model, find_prices, find_recording, make_model
 from prowess.runtime.settings import EXECUTORS
 from prowess.runtime.storage import (
@@ -102,6 +104,7 @@ class SessionOptions(KitOptions):
     load_mode: LoadMode | None = None
     placement: Placement | None = None
     summarise: bool = False
+    output: OutputForm | None = None  # form of the answer; None: any text
 
 
 class KitKeywords(TypedDict, total=False):
@@ -136,6 +139,7 @@ class SessionKeywords(KitKeywords, total=False):
     load_mode: LoadMode | None
     placement: Placement | None
     summarise: bool
+    output: OutputForm | None
 
 
 @asynccontextmanager
@@ -192,6 +196,7 @@ def _make_agent(runtime: Runtime, options: SessionOptions, model: Model) -> Agen
         prices=prices,
         code_blocks=config.tools.code_blocks,
         summarise=options.summarise,
+        output=options.output or find_recorded_output(model),
     )
 
 

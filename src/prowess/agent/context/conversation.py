@@ -26,6 +26,7 @@ from prowess.agent.context.state import (
     find_tools,
     parse_spent,
 )
+from prowess.agent.output import NOTE_KIND
 from prowess.core.codec import from_json
 from prowess.core.events import (
     ApprovalAnswered,
@@ -40,6 +41,7 @@ from prowess.core.events import (
     ModelReplied,
     ModelRequested,
     NoteAppended,
+    OutputRequested,
     PlanChanged,
     RunFinished,
     RunStarted,
@@ -80,6 +82,9 @@ class Conversation:
         self.contents: dict[str, str] = {}  # id -> latest digest of every skill that the session loaded
         self.unloaded: set[str] = set()  # ids of unloaded skills, without those shown once
         self.loads: dict[str, str] = {}  # id -> digest of skills that the current request loaded
+        self.output: OutputRequested | None = None  # form of the answer to the current request
+        self.refused = 0  # number of replies of the current run that did not fit this form, before the last reply
+        self._is_refused = False  # the last reply does not fit
         self.plan: Plan | None = None
         self.spent: UsageTotals = UsageTotals()
         self.stale: str | None = "run started"  # reason why the next request begins an epoch
@@ -285,6 +290,8 @@ class Conversation:
     def _start_request(self, event: RunStarted) -> None:
         """Begins another request of the session: its usage, plan and loads start anew."""
         self.first_started = event
+        self.output = None
+        self._forget_refused()
         self.draft.number += 1
         self.spent = UsageTotals()
         self.plan = None
@@ -295,6 +302,13 @@ class Conversation:
         self._over = {}
         if event.load_mode != "session":
             self.state.clear_temporary()
+
+    def _output_requested(self, event: OutputRequested) -> None:
+        self.output = event
+
+    def _forget_refused(self) -> None:
+        self.refused = 0
+        self._is_refused = False
 
     def _epoch_started(self, event: EpochStarted) -> None:
         self._settle()
@@ -311,6 +325,8 @@ class Conversation:
         self._settle()
         self.spent.usage = add_usage(self.spent.usage, event.usage)
         self.replied = event
+        self.refused += self._is_refused
+        self._is_refused = False
         self._reply = event.calls
         self._begun = set()
         self._over = {}
@@ -397,6 +413,8 @@ class Conversation:
 
     def _note(self, event: NoteAppended) -> None:
         self._settle()
+        if event.kind == NOTE_KIND:
+            self._is_refused = True
         note = Noted(self.number, event.kind, event.text)
         self._add(note)
 
@@ -427,6 +445,7 @@ class Conversation:
     def _run_finished(self, event: RunFinished) -> None:
         self._settle()
         self.finished = event
+        self._forget_refused()
         if not event.text or event.stop_reason in ("answer", "waiting"):
             return
         if event.text != self.last_text:  # otherwise the model itself reported the failure
@@ -462,6 +481,7 @@ class Conversation:
 
 _HANDLERS: dict[type, Callable[[Conversation, Any], None]] = {
     RunStarted: Conversation._run_started,
+    OutputRequested: Conversation._output_requested,
     EpochStarted: Conversation._epoch_started,
     ModelRequested: Conversation._model_requested,
     ModelReplied: Conversation._model_replied,

@@ -72,10 +72,16 @@ def find_last_text(items: Sequence[Item], request: int) -> str:
     return ""
 
 
+_AFTER_ANSWER = ("output", "budget")  # kinds of notes between an answer and the request that asks for it again
+
+
 def find_answer(items: Sequence[Item]) -> str | None:
-    """Final answer of the model, if it is the last item, apart from outcomes of code in that answer."""
+    """Final answer of the model, if it is the last item, apart from outcomes of code in that answer, and from notes
+    that say why it does not fit."""
     for item in reversed(items):
         if isinstance(item, AnsweredCall) and not item.own:
+            continue
+        if isinstance(item, Noted) and item.kind in _AFTER_ANSWER:
             continue
         if isinstance(item, Replied) and item.final:
             return item.text

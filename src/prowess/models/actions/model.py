@@ -55,6 +55,10 @@ class StructuredActions:
         return describe_model(self.inner).context_tokens
 
     @property
+    def schemas(self) -> bool:
+        return describe_model(self.inner).schemas
+
+    @property
     def notes(self) -> Sequence[str]:
         return describe_model(self.inner).notes
 

@@ -49,6 +49,7 @@ class Options(NamedTuple):
     context_tokens: int | None
     timeout_s: float
     max_tokens: int | None
+    schemas: bool | None  # the server holds answers to a JSON Schema; None: as known
 
 
 class Provider(NamedTuple):
@@ -92,14 +93,24 @@ def parse_params(params: Mapping[str, Any], model: str, timeout_s: float) -> Opt
     stream = body.pop("stream", True)
     window = body.pop("context_tokens", None)
     seconds = body.pop("timeout_s", timeout_s)
+    schemas = body.pop("schemas", None)
     if not isinstance(stream, bool):
         raise _wrong_type(model, "stream", "true or false", stream)
+    if schemas is not None and not isinstance(schemas, bool):
+        raise _wrong_type(model, "schemas", "true or false", schemas)
     if window is not None:
         _check_number(model, "context_tokens", window, int)
     _check_number(model, "timeout_s", seconds, (int, float))
     if length is not None:
         _check_number(model, "max_tokens", length, int)
-    return Options(body=body, stream=stream, context_tokens=window, timeout_s=float(seconds), max_tokens=length)
+    return Options(
+        body=body,
+        stream=stream,
+        context_tokens=window,
+        timeout_s=float(seconds),
+        max_tokens=length,
+        schemas=schemas,
+    )
 
 
 def _check_allowed(params: Mapping[str, Any], model: str) -> None:
