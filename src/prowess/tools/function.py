@@ -22,7 +22,8 @@ import re
 import types
 import typing
 from collections import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import is_dataclass
 from typing import Annotated, Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar, overload
 from weakref import WeakKeyDictionary
@@ -112,6 +113,8 @@ class _ParameterReader:
         self._margin = indent
 
 
+RunPlain = Callable[[Callable[[], Any]], Awaitable[Any]]
+RUN_PLAIN: ContextVar[RunPlain] = ContextVar("prowess-run-plain", default=asyncio.to_thread)  # where `def` tools run
 P = ParamSpec("P")
 R = TypeVar("R")
 MAX_TEXT = 32 << 20  # characters of a result; the recorder cuts it again for the model
@@ -237,7 +240,8 @@ class FunctionTool(Generic[P, R]):
         try:
             if inspect.iscoroutinefunction(function):
                 return await function(*args, **kwargs)
-            result = await asyncio.to_thread(_guarded, function, args, kwargs)
+            run_plain = RUN_PLAIN.get()
+            result = await run_plain(functools.partial(_guarded, function, args, kwargs))
             if inspect.isawaitable(result):
                 return await result
             return result
