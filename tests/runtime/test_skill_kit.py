@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 import prowess
+from command_lines import run_here
 from guard import GUARD_S
-from prowess.errors import ConfigError, SkillNotFound, StoreError, WorkspaceError
+from prowess.errors import ConfigError, SkillNotFound, StoreError, ToolFailed, WorkspaceError
 from prowess.ports import SessionKey
 from prowess.stores.memory import MemoryEventLog
 from prowess.stores.sqlite import SqliteEventLog
@@ -75,11 +76,11 @@ def test_the_prompt_follows_the_policy_while_the_kit_is_in_use(root: Path, polic
     with make_kit(root) as kit:
         before = kit.version
         assert "beta" in kit.instructions
-        policy.write_text(deny("beta"))
+        policy.write_text(deny("beta"), encoding="utf-8")
         assert "beta" not in kit.instructions and "demo" in kit.instructions
         assert kit.version != before
         assert kit.call_sync("skill_load", {"skill": "beta"}).status == "denied"
-        policy.write_text("")
+        policy.write_text("", encoding="utf-8")
         assert kit.version == before, "it says what is told, and not when"
 
 
@@ -379,9 +380,27 @@ def test_questions_outlive_the_kit(root: Path, tmp_path: Path) -> None:
         assert kit.call_sync(*RUN, id="c1").ok
 
 
+def test_the_command_line_answers_for_a_kit_that_is_closed(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".agent").mkdir()
+    given: dict[str, Any] = {"store": None, "session": "talk", "approve": None}
+    with make_kit(root, **given) as kit:
+        kit.call_sync(*LOAD)
+        kit.call_sync(*RUN, id="c1")
+        during = run_here(["approvals", "answer", "c1", "yes"], cwd=tmp_path)
+        assert during.code == 1 and "session-in-use" in during.err
+    assert "# in the program that asked: make the call c1 again" in run_here(["approvals"], cwd=tmp_path).out
+    assert run_here(["approvals", "answer", "c1", "yes"], cwd=tmp_path).code == 0
+    with make_kit(root, **given) as kit:
+        assert kit.waiting_sync() == [] and kit.call_sync(*RUN, id="c1").ok
+    assert "0 questions" in run_here(["approvals"], cwd=tmp_path).err
+
+
 def test_a_decision_can_be_had_without_the_call(root: Path, policy: Path) -> None:
     log = MemoryEventLog()
-    policy.write_text(deny("beta"))
+    policy.write_text(deny("beta"), encoding="utf-8")
 
     async def work() -> None:
         async with make_kit(root, approve=None, store=log, session="s") as kit:
@@ -550,6 +569,54 @@ def test_a_tool_may_call_the_kit_itself(root: Path) -> None:
         assert "done" in asyncio.run(kit.call("within_too", {"item": "demo"})).content
 
 
+def test_a_sync_call_may_stop_a_loop_that_awaits_another_call(root: Path) -> None:
+    async def work() -> None:
+        began, go = asyncio.Event(), asyncio.Event()
+
+        async def pause(item: str) -> str:
+            began.set()
+            await go.wait()
+            return item
+
+        async with make_kit(root, tools=pause) as kit:
+            call = asyncio.ensure_future(kit.call("pause", {"item": "a"}))
+            await began.wait()
+            assert kit.call_sync(*LOAD).ok and kit.call_sync(*RUN).ok
+            go.set()
+            assert (await call).content == "a"
+
+    asyncio.run(work())
+
+
+def test_an_interrupt_in_a_tool_of_a_sync_call_is_raised_and_recorded(root: Path) -> None:
+    def stop(item: str) -> str:
+        raise KeyboardInterrupt
+
+    log = MemoryEventLog()
+    with make_kit(root, tools=stop, store=log, session="s") as kit:
+        with pytest.raises(KeyboardInterrupt):
+            kit.call_sync("stop", {"item": "a"})
+        assert kit.call_sync(*LOAD).ok
+    assert [event.outcome.status for event in events_of(log, "s") if event.type == "call_acted"] == [
+        "interrupted",
+        "ok",
+    ]
+
+
+def test_an_error_of_a_tool_is_an_outcome_wherever_it_runs(root: Path) -> None:
+    def bad(item: str) -> str:
+        raise ValueError("bad item")
+
+    async def worse(item: str) -> str:
+        raise ToolFailed("worse item")
+
+    with make_kit(root, tools=[bad, worse]) as kit:
+        for call in (kit.call_sync, lambda *args: asyncio.run(kit.call(*args))):
+            raised = call("bad", {"item": "a"})
+            assert raised.code == "tool-raised" and "bad item" in raised.content and str(raised.hint) in raised.content
+            assert "worse item" in call("worse", {"item": "a"}).content
+
+
 def test_an_observer_that_fails_is_reported_and_stops_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def bad(envelope: Any) -> None:
         raise ValueError("broken eye")
@@ -596,8 +663,9 @@ def test_cancelling_the_caller_ends_the_call_and_its_processes(root: Path, how: 
         async with make_kit(root, store=log, session="s") as kit:
             await kit.call(*LOAD)
             args = {"skill": "demo", "command": "sleep 600 & echo $!; wait"}
-            watch = lambda stream, data: began.set_result(int(data))
-            call = asyncio.ensure_future(kit.call("skill_run", args, on_output=watch))
+            call = asyncio.ensure_future(
+                kit.call("skill_run", args, on_output=lambda stream, data: began.set_result(int(data)))
+            )
             pid = await began
             if how == "cancel":
                 call.cancel()
@@ -650,7 +718,8 @@ WAITING = """
     import sys, prowess
     kit = prowess.SkillKit(sys.argv[1], store=sys.argv[2], artifacts="memory:", executor="local", session="talk")
     kit.call_sync("skill_load", {"skill": "demo"})
-    print(kit.call_sync("skill_run", {"skill": "demo", "command": "bash scripts/go.sh there"}, id="c1").status, flush=True)
+    args = {"skill": "demo", "command": "bash scripts/go.sh there"}
+    print(kit.call_sync("skill_run", args, id="c1").status, flush=True)
     sys.stdin.read()
 """
 

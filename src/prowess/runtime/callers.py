@@ -16,7 +16,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from prowess.agent.observers import Failed, Feed, Observer, ObserverFeed
+from prowess.agent.observers import Failed, Feed, Observer, ObserverFeed, Shielded
 from prowess.core.events import Envelope
 from prowess.core.ports import Approver, Asker, CallGrant, CapabilityRequest, Toolset
 from prowess.core.values import Decision, Outcome, Spawn, ToolCall, ToolSpec
@@ -64,10 +64,8 @@ class Caller:
     async def _tell_all(self, told: asyncio.Queue[Told | None]) -> None:
         while (item := await told.get()) is not None:
             what, failed = item
-            try:
+            with Shielded(failed):
                 await self.run(what)
-            except Exception as error:  # noqa: BLE001 - an observer is foreign code
-                failed(error)
 
     async def _tell_rest(self) -> None:
         telling = self._telling
@@ -149,16 +147,14 @@ class BlockedCaller(Caller):
         if not done.set_running_or_notify_cancel():
             return
         try:
-            result = function(*args)
-            if inspect.isawaitable(result):
-                result = self._finish(result)
-        except Exception as error:  # noqa: BLE001 - foreign code; raised again where its result is awaited
-            done.set_exception(error)
-        except BaseException:
-            done.set_exception(asyncio.CancelledError())
-            raise
-        else:
-            done.set_result(result)
+            with Shielded(done.set_exception):  # raised again where the result is awaited
+                result = function(*args)
+                if inspect.isawaitable(result):
+                    result = self._finish(result)
+                done.set_result(result)
+        finally:
+            if not done.done():
+                done.set_exception(asyncio.CancelledError())
 
     def _finish(self, result: Awaitable[Any]) -> Any:
         work = _await(result)
