@@ -22,7 +22,7 @@ from prowess.core.ports import Approver, Asker, CallGrant, CapabilityRequest, To
 from prowess.core.values import Decision, Outcome, Spawn, ToolCall, ToolSpec
 from prowess.runtime.arguments import NamedApprover
 from prowess.runtime.loop_thread import LoopThread, carry_to
-from prowess.tools.function import RUN_PLAIN
+from prowess.tools.base import RUN_PLAIN
 
 T = TypeVar("T")
 OnOutput = Callable[[str, bytes], Awaitable[None] | None]  # ("stdout" | "stderr", bytes)
@@ -104,7 +104,7 @@ class BlockedCaller(Caller):
         super().__init__()
         self._thread = threading.get_ident()
         self._work: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._is_idle = False  # it waits for work
+        self._under_way = 0  # work that is being done, without work that waits for more of it
         self._is_over = False
         self._runner: asyncio.Runner | None = None  # for async functions
         self._other: LoopThread | None = None  # for them, if an event loop is running in this thread
@@ -113,9 +113,7 @@ class BlockedCaller(Caller):
         """Runs the work that arrives, until the future is done. Used in the caller's thread."""
         ended.add_done_callback(lambda _: self._work.put(None))
         while not ended.done():
-            self._is_idle = True
             work = self._work.get()
-            self._is_idle = False
             if work is not None:
                 work()
 
@@ -138,7 +136,7 @@ class BlockedCaller(Caller):
     async def run_plain(self, function: Callable[[], Any]) -> Any:
         if threading.get_ident() == self._thread:
             return function()
-        if self._is_idle:
+        if not self._under_way:
             return await self.run(function)
         return await asyncio.to_thread(function)  # a run inside of a tool: the thread waits for it
 
@@ -146,6 +144,7 @@ class BlockedCaller(Caller):
         """Runs one function. Ctrl-C is raised in `wait`, which cancels the call."""
         if not done.set_running_or_notify_cancel():
             return
+        self._under_way += 1
         try:
             with Shielded(done.set_exception):  # raised again where the result is awaited
                 result = function(*args)
@@ -153,6 +152,7 @@ class BlockedCaller(Caller):
                     result = self._finish(result)
                 done.set_result(result)
         finally:
+            self._under_way -= 1
             if not done.done():
                 done.set_exception(asyncio.CancelledError())
 
@@ -160,7 +160,11 @@ class BlockedCaller(Caller):
         work = _await(result)
         if _has_loop():
             self._other = self._other or LoopThread("prowess-call-sync")
-            return self._other.run(work, self.wait)
+            self._under_way -= 1
+            try:
+                return self._other.run(work, self.wait)
+            finally:
+                self._under_way += 1
         self._runner = self._runner or asyncio.Runner()
         return self._runner.run(work, context=copy_context())
 

@@ -18,12 +18,14 @@ from typing import Any, TypeVar
 from prowess._internal.digest import content_sha256
 from prowess.agent.toolkit_options import Offer
 from prowess.core.codec import to_json
+from prowess.core.ports import Toolset
 from prowess.core.tool_table import SWITCHED_TOOLS, TOOLS
 from prowess.core.values import ToolSpec
 from prowess.errors import ConfigError
 from prowess.runtime.callers import AwaitingCaller, BlockedCaller
 from prowess.runtime.factories import KitOptions, preview_kit
 from prowess.runtime.loop_thread import LoopThread
+from prowess.runtime.policy_files import find_surroundings
 from prowess.runtime.runtime import Runtime
 from prowess.skills.skill import Changes
 
@@ -34,6 +36,8 @@ _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,40}")
 
 class KitHome:
     def __init__(self, runtime: Runtime, options: KitOptions) -> None:
+        own = list_names(options.toolsets)
+        check_offer(options.offer or "skills", own, find_surroundings(runtime.config).enabled)
         self.runtime = runtime
         self.options = options
         self.names = OuterNames(options.prefix)
@@ -154,17 +158,24 @@ class OuterNames:
 _TOOL_NAME = re.compile(rf"\b(?:{'|'.join(name for name in TOOLS if '_' in name)})\b")
 
 
-def check_offer(offer: Offer, own: Collection[str], enabled: Collection[str]) -> Offer:
-    """Returns the offer. ConfigError if it names a tool that is not there."""
+def list_names(toolsets: Sequence[Toolset]) -> list[str]:
+    """Names of all tools in these sets."""
+    names: list[str] = []
+    for toolset in toolsets:
+        names += [spec.name for spec in toolset.specs()]
+    return names
+
+
+def check_offer(offer: Offer, own: Collection[str], enabled: Collection[str]) -> None:
+    """Raises ConfigError if an offer names a tool that is not there."""
     if offer in ("skills", "files"):
-        return offer
+        return
     names = [offer] if isinstance(offer, str) else list(offer)
     known = [name for name in TOOLS if name not in SWITCHED_TOOLS or name in enabled]
     known += own
     for name in names:
         if name not in known:
             raise _not_offered(str(name)[:80], known)
-    return names
 
 
 def _not_offered(name: str, known: Sequence[str]) -> ConfigError:

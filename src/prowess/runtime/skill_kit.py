@@ -43,9 +43,8 @@ from prowess.runtime.callers import (
     as_callers_asker,
 )
 from prowess.runtime.factories import KitOptions
-from prowess.runtime.kit_home import KitHome, check_offer, make_version
+from prowess.runtime.kit_home import KitHome, list_names, make_version
 from prowess.runtime.kit_session import KitSession, SchemaForm, render_schemas
-from prowess.runtime.policy_files import find_surroundings
 from prowess.runtime.storage import new_session
 from prowess.skills.skill import Changes
 from prowess.stores.memory import MemoryEventLog
@@ -97,36 +96,28 @@ class SkillKit:
                 f"There is no folder '{names[0]}'.", code="root-missing", hint="Give folders; load skills with call()."
             )
         toolsets = as_toolsets(tools)
-        own = [spec.name for toolset in toolsets for spec in toolset.specs()]
-        approver = make_approver(approve, own)
+        approver = make_approver(approve, list_names(toolsets))
         check_asker(ask)
         given = gather_settings(settings, store=store, artifacts=artifacts, executor=executor)
         runtime = make_runtime(places, given)
-        log = None if isinstance(store, str) else store
-        if log is None and runtime.config.store == "memory:":
-            log = MemoryEventLog()  # one for all sessions, so that each goes on
-        self._own_tools = own
-        self._files = as_paths(files)
-        self._use = tuple(use)
+        self._files, self._use = as_paths(files), tuple(use)
         options = KitOptions(
-            session=session or new_session(),
             approver=as_callers_approver(approver),
             asker=as_callers_asker(ask),
             on_event=_as_callers_observers(on_event),
             toolsets=[CallersTools(each) for each in toolsets],
             instructions=instructions,
             on_ask=on_ask,
-            must_exist=must_exist,
-            log=log,
+            log=_find_log(store, runtime.config.store),
             tenant=tenant,
             app=app,
             user=user,
             goes_on=True,
-            offer=check_offer(offer, own, find_surroundings(runtime.config).enabled),
+            offer=offer,
             prefix=prefix,
         )
         self._home = KitHome(runtime, options)
-        self._session = KitSession(self._home, options, files=self._files, use=self._use)
+        self._session = self.session(session, must_exist=must_exist)
 
     def session(
         self,
@@ -148,7 +139,7 @@ class SkillKit:
         """
         kits = self._home.options
         check_asker(ask)
-        approver = as_callers_approver(make_approver(approve, self._own_tools))
+        approver = as_callers_approver(make_approver(approve, list_names(kits.toolsets)))
         options = replace(
             kits,
             session=id or new_session(),
@@ -269,6 +260,13 @@ class SkillKit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(error)
+
+
+def _find_log(store: str | EventLog | None, configured: str | None) -> EventLog | None:
+    """Returns the log that was given, or one in memory for all sessions, so that each goes on. None: as configured."""
+    if store is not None and not isinstance(store, str):
+        return store
+    return MemoryEventLog() if configured == "memory:" else None
 
 
 def _as_callers_observers(on_event: Observers) -> tuple[CallersObserver, ...]:

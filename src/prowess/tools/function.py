@@ -13,7 +13,6 @@ A model is told the first paragraph of the docstring, and the text about each pa
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import json
@@ -22,8 +21,7 @@ import re
 import types
 import typing
 from collections import abc
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Annotated, Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar, overload
 from weakref import WeakKeyDictionary
@@ -36,6 +34,7 @@ from pydantic_core import to_json
 from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Outcome, Spawn, ToolSpec
 from prowess.errors import ConfigError, ToolFailed
+from prowess.tools.base import RUN_PLAIN
 from prowess.tools.schema import Arguments, parse_arguments, render_schema
 
 _ARGS = re.compile(r"^(?:Args|Arguments|Parameters):\s*$")
@@ -113,8 +112,6 @@ class _ParameterReader:
         self._margin = indent
 
 
-RunPlain = Callable[[Callable[[], Any]], Awaitable[Any]]
-RUN_PLAIN: ContextVar[RunPlain] = ContextVar("prowess-run-plain", default=asyncio.to_thread)  # where `def` tools run
 P = ParamSpec("P")
 R = TypeVar("R")
 MAX_TEXT = 32 << 20  # characters of a result; the recorder cuts it again for the model
