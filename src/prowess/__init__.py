@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # the names of _HOME, for type checkers and editors; a test c
     from prowess.core.values import CatalogPlan as CatalogPlan
     from prowess.core.values import Finding as Finding
     from prowess.core.values import Outcome as Outcome
+    from prowess.core.values import Question as Question
     from prowess.errors import ConfigError as ConfigError
     from prowess.errors import ProwessError as ProwessError
     from prowess.errors import ResourceNotFound as ResourceNotFound
@@ -47,6 +48,7 @@ if TYPE_CHECKING:  # the names of _HOME, for type checkers and editors; a test c
     from prowess.runtime.arguments import SkillPlace as SkillPlace
     from prowess.runtime.check import Report as Report
     from prowess.runtime.check import check as check
+    from prowess.runtime.kit_session import KitSession as KitSession
     from prowess.runtime.library import Library as Library
     from prowess.runtime.library import LibraryView as LibraryView
     from prowess.runtime.library import discover as discover
@@ -86,12 +88,14 @@ _HOME = {
     "ConfigError": "prowess.errors",
     "Entry": "prowess.skills.skill",
     "Finding": "prowess.core.values",
+    "KitSession": "prowess.runtime.kit_session",
     "Library": "prowess.runtime.library",
     "LibraryView": "prowess.runtime.library",
     "Limits": "prowess.agent.agent",
     "Outcome": "prowess.core.values",
     "Properties": "prowess.skills.reference",
     "ProwessError": "prowess.errors",
+    "Question": "prowess.core.values",
     "Report": "prowess.runtime.check",
     "ResourceNotFound": "prowess.errors",
     "Result": "prowess.agent.agent",

@@ -48,6 +48,7 @@ from prowess.core.values import Lease, Plan, SessionKey, Step, ToolCall
 from prowess.errors import StoreError
 from prowess.policy.secrets import Redactor
 from prowess.records.marks import Marks
+from prowess.records.pending import PendingSession, read_waiting
 
 
 class Recorder:
@@ -86,7 +87,7 @@ class Recorder:
         self._immediate = bool(vars(type(log)).get("immediate"))  # not inherited: a subclass may wait
         self._turn = asyncio.Lock()
         self._under_way: set[asyncio.Future[Any]] = set()
-        self._feeds = [open_feed(observer, self._observer_failed) for observer in on_event]
+        self._feeds = [open_feed(observer, self.observer_failed) for observer in on_event]
 
     @property
     def seq(self) -> int | None:
@@ -127,6 +128,10 @@ class Recorder:
         """Reads the events of this session from the log."""
         return self._log.read(self.key)
 
+    async def find_pending(self) -> PendingSession:
+        """Reads the questions of this session that wait for a person's answer from the log."""
+        return await read_waiting(self._log, self.key, self._marks)
+
     def vouches(self, envelope: Envelope) -> bool:
         """True if an approval question or answer in the log was written by this user's home."""
         return self._marks is None or self._marks.fits(envelope)
@@ -138,7 +143,7 @@ class Recorder:
     @asynccontextmanager
     async def watched_by(self, observers: Sequence[Observer], *, timeout_s: float = 5.0) -> AsyncIterator[None]:
         """Tells these observers, too, until the end. Waits up to `timeout_s` until they have seen all events."""
-        feeds = [open_feed(observer, self._observer_failed) for observer in observers]
+        feeds = [open_feed(observer, self.observer_failed) for observer in observers]
         self._feeds += feeds
         try:
             yield
@@ -220,7 +225,7 @@ class Recorder:
         for feed in self._feeds:
             feed.put(envelope)
 
-    def _observer_failed(self, name: str, error: Exception) -> None:
+    def observer_failed(self, name: str, error: Exception) -> None:
         self.observer_errors.append(error)
         why = f"{type(error).__name__}: {error}"
         with Shielded(lambda _: None):  # a failing `report` must not stop the run
@@ -246,11 +251,17 @@ class RecorderPart:
     async def append(self, *events: Event | UnknownEvent) -> Sequence[Envelope]:
         return await self._whole.append(*events, run=self.run_id)
 
+    def observer_failed(self, name: str, error: Exception) -> None:
+        self._whole.observer_failed(name, error)
+
     def show(self, *events: Event) -> None:
         self._whole.show(*events, run=self.run_id)
 
     def read(self) -> AsyncIterator[Envelope]:
         return self._whole.read()
+
+    async def find_pending(self) -> PendingSession:
+        return await self._whole.find_pending()
 
     def vouches(self, envelope: Envelope) -> bool:
         return self._whole.vouches(envelope)

@@ -20,6 +20,7 @@ from prowess.core.ports import EventLog
 from prowess.core.values import Message, Part, Plan, SessionKey, Usage, add_usage
 from prowess.errors import ConfigError, StoreError
 from prowess.records.chain import broken_record, verify_chain
+from prowess.tools.session_work import SessionWork
 
 _MOST_NAMES = 1_000
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -72,7 +73,7 @@ class Session:
         if not self._fresh:
             self.kit.recorder.start_run(new_run())
         self._fresh = False
-        attachments, named = await self._stage(files)
+        attachments, named = await stage_files(self.kit.work, files)
         requests: list[SkillRequest] = []
         for given in skills:
             requests.append(given if isinstance(given, SkillRequest) else SkillRequest(ref=given))
@@ -108,22 +109,25 @@ class Session:
             return
         raise StoreError(message, code="nothing-to-resume", hint="Ask something new without --resume.")
 
-    async def _stage(self, files: Sequence[str | tuple[str, str | None]]) -> tuple[tuple[Part, ...], tuple[str, ...]]:
-        """Copies the given files into the workspace. Returns them as parts, and the names of files in folders."""
-        parts: list[Part] = []
-        named: list[str] = []
-        for given in files:
-            path, to = (given, None) if isinstance(given, str) else given
-            staged = await self.kit.work.stage_file(path, to)
-            name = staged.to.removeprefix("work/")
-            ref = f"workspace://{staged.to}"
-            below = await asyncio.to_thread(_names_below, path)
-            named += [f"{name}/{rel}" for rel in below]
-            mime = "inode/directory" if below else guess_mime(path, b"")
-            parts.append(Part(kind="file", text=name, ref=ref, mime_type=mime))
-            if mime in _IMAGES and staged.files == 1:
-                parts.append(Part(kind="image", ref=ref, mime_type=mime))
-        return tuple(parts), tuple(named)
+
+async def stage_files(
+    work: SessionWork, files: Sequence[str | tuple[str, str | None]]
+) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+    """Copies the given files into the workspace. Returns them as parts, and the names of files in folders."""
+    parts: list[Part] = []
+    named: list[str] = []
+    for given in files:
+        path, to = (given, None) if isinstance(given, str) else given
+        staged = await work.stage_file(path, to)
+        name = staged.to.removeprefix("work/")
+        ref = f"workspace://{staged.to}"
+        below = await asyncio.to_thread(_names_below, path)
+        named += [f"{name}/{rel}" for rel in below]
+        mime = "inode/directory" if below else guess_mime(path, b"")
+        parts.append(Part(kind="file", text=name, ref=ref, mime_type=mime))
+        if mime in _IMAGES and staged.files == 1:
+            parts.append(Part(kind="image", ref=ref, mime_type=mime))
+    return tuple(parts), tuple(named)
 
 
 def _names_below(path: str) -> list[str]:

@@ -29,9 +29,9 @@ from prowess.agent.recorder import EventWriter, Recorder, RecorderPart, SessionS
 from prowess.agent.skill_loader import LoadedContents, SkillLoader
 from prowess.agent.tool_call import BeforeEnd, OnOutput, Spawner, ToolCallRunner
 from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
-from prowess.core.events import Event, ModelReplied, PlanChanged, RunFinished, RunStarted, StopReason
+from prowess.core.events import Event, ModelReplied, PlanChanged, RunFinished, RunStarted
 from prowess.core.ports import CallGrant, SecretProvider, Toolset
-from prowess.core.values import CatalogPlan, Outcome, Plan, ToolCall, ToolSpec, Trigger
+from prowess.core.values import CatalogPlan, Outcome, Part, Plan, ToolCall, ToolSpec, Trigger
 from prowess.errors import ProwessError, ResourceNotFound, SkillDenied
 from prowess.policy.allowed_tools import canonical_tools
 from prowess.policy.decision import PolicyContext
@@ -60,9 +60,11 @@ class Toolkit:
         resume_arguments: tuple[str, ...] = (),
         parent: Toolkit | None = None,
         ancestry: tuple[str, ...] = (),
+        goes_on: bool = False,
     ) -> None:
         """Takes `resume_arguments`, the command-line options that are needed again to repeat a run, and for a child run
-        the kit of its parent and the ids of the skills that led to it, outermost first."""
+        the kit of its parent and the ids of the skills that led to it, outermost first. `goes_on`: a later kit goes on
+        with the run, and with the questions that are open."""
         self.skills = skills
         self.work = work
         self.recorder = recorder
@@ -71,6 +73,8 @@ class Toolkit:
         self.people: HumanChannels = people or HumanChannels()
         self.ancestry = ancestry
         self._resume_arguments = resume_arguments
+        self._goes_on = goes_on
+        self._begun = False
         self._toolsets = toolsets
         self._on_output = on_output
         self._contents = LoadedContents(skills, work, policy.rules)
@@ -163,7 +167,9 @@ class Toolkit:
     @property
     def instructions(self) -> str:
         """Text for the prompt: the catalog and the guidance. Empty if there are no skills."""
-        return self.offer.render()
+        if self.style.offer is None:
+            return self.offer.render()
+        return self.offer.render(self.offered_names())
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
@@ -229,16 +235,16 @@ class Toolkit:
     async def call(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Outcome:
         """Decides, executes and records one call. The content of the outcome is the full text for the model. A denial,
         a failure, and a question that nobody could answer are outcomes, not exceptions."""
-        given: dict[str, Any] = {}
-        if isinstance(args, Mapping):
-            given = dict(args)
-        elif args is not None:
-            given = {"arguments": args}
         call_id = id or self.new_call_id("call")
-        call = ToolCall(id=call_id, tool=str(tool), args=given)
+        call = as_call(call_id, tool, args)
+        outcome = await self.make_call(call)
+        return self.with_skill_text(outcome)
+
+    async def make_call(self, call: ToolCall) -> Outcome:
+        """Makes a call of a model that is not ours, and returns the recorded outcome. Each call is a turn."""
         outcome = await self.act(call)
         self.shelf.new_turn()
-        return self.with_skill_text(outcome)
+        return outcome
 
     async def act(
         self,
@@ -374,10 +380,22 @@ class Toolkit:
 
     # --- a run driven by another framework --------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Toolkit:
-        await self.append(
-            RunStarted(model="caller", versions={"prowess": __version__}, resume_arguments=self._resume_arguments)
+    async def begin(self, attachments: Sequence[Part] = ()) -> None:
+        """Records that the run begins, once. It goes on with the last run of a conversation that was restored."""
+        if self._begun:
+            return
+        self._begun = True
+        started = RunStarted(
+            model="caller",
+            versions={"prowess": __version__},
+            attachments=tuple(attachments),
+            resumes=self.conversation.run,
+            resume_arguments=self._resume_arguments,
         )
+        await self.append(started)
+
+    async def __aenter__(self) -> Toolkit:
+        await self.begin()
         return self
 
     async def __aexit__(
@@ -389,16 +407,31 @@ class Toolkit:
             if self._busy:  # their programs have ended; their outcomes belong before RunFinished
                 await asyncio.wait(self._busy, timeout=_WAIT_S)
         finally:
-            if not self.recorder.broken:
-                await self.append(RunFinished(stop_reason=_reason(kind)))
+            if self._begun and not self.recorder.broken:
+                await self.append(self._find_end(error))
             await self.recorder.close()
+
+    def _find_end(self, error: BaseException | None) -> RunFinished:
+        """Returns the event that ends the run. `error` left the caller's block."""
+        if error is None:
+            is_waiting = self._goes_on and self.conversation.waiting_calls()
+            return RunFinished(stop_reason="waiting" if is_waiting else "answer")
+        if not isinstance(error, Exception):
+            return RunFinished(stop_reason="cancelled")
+        code = error.code if isinstance(error, ProwessError) else "caller-raised"
+        text = f"{type(error).__name__}: {error}"
+        return RunFinished(stop_reason="error", code=code, text=text[:2000])
 
     async def end_programs(self) -> None:
         if self._programs.known:
             await self._programs.aclose()
 
 
-def _reason(kind: type[BaseException] | None) -> StopReason:
-    if kind is None:
-        return "answer"
-    return "error" if issubclass(kind, Exception) else "cancelled"
+def as_call(id: str, tool: str, args: object) -> ToolCall:
+    """Makes a call of what a model that is not ours wrote. Arguments that are no object are refused later."""
+    given: dict[str, Any] = {}
+    if isinstance(args, Mapping):
+        given = dict(args)
+    elif args is not None:
+        given = {"arguments": args}
+    return ToolCall(id=id, tool=str(tool), args=given)

@@ -3,12 +3,15 @@
 - agent: `Agent` and its sessions
 - api: the public functions `run`, `run_sync` and `stream`
 - arguments: turns arguments of the public functions into parts
+- callers: runs tools, approvers and observers of a kit where its caller is
 - check: validates skills and returns a report per skill
 - config: merges defaults, files, environment and flags into one configuration
 - config_file: reads and checks one config file
 - default_places: where skills are looked for when nobody says where
 - documents: types of the JSON documents that commands print
 - factories: makes executors, kits and sessions from the configuration
+- kit_home: library, policy and loop that the sessions of a kit share
+- kit_session: `KitSession`, one conversation of another framework's agent
 - library: places of skills, `discover`, and libraries that can be read again
 - loop_thread: an event loop in a thread of its own
 - output_type: makes the form of an answer from a Python type

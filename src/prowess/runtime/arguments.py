@@ -112,13 +112,19 @@ def make_approver(approve: Approve, own: Sequence[str] = ()) -> Any:
         near = difflib.get_close_matches(wrong[0], known, n=1)
         hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(known)}."
         raise ConfigError(f"approve names '{wrong[0]}', which is no tool.", code="tool-unknown", hint=hint)
+    return NamedApprover(allowed)
 
-    async def answer(call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
-        if call.tool in allowed:
-            return ApprovalAnswered(call_id=call.id, answer="once", by=f"approve={call.tool}", asked=False)
-        return None
 
-    return answer
+class NamedApprover:
+    """Approver that approves these tools, and leaves questions about others unanswered."""
+
+    def __init__(self, tools: frozenset[str]) -> None:
+        self.tools = tools
+
+    async def __call__(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
+        if call.tool not in self.tools:
+            return None
+        return ApprovalAnswered(call_id=call.id, answer="once", by=f"approve={call.tool}", asked=False)
 
 
 def _are_names(given: Any) -> bool:

@@ -20,7 +20,7 @@ from prowess.agent.output import OutputForm
 from prowess.agent.prompt import render_system
 from prowess.agent.recorder import Recorder
 from prowess.agent.toolkit import Toolkit
-from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
+from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, Offer, SkillAccess
 from prowess.core.events import ProtocolName
 from prowess.core.ports import (
     Approver,
@@ -91,6 +91,9 @@ class KitOptions:
     must_exist: bool = False  # the session must exist already
     resume_arguments: tuple[str, ...] = ()  # options that the command needs again to resume or repeat a run
     ask_unisolated: bool = False  # ask about every command without isolation, even if it is allowed
+    goes_on: bool = False  # take up the history of the session; the run begins with the first call
+    offer: Offer | None = None  # tools for the model of another agent; None: as configured
+    prefix: str = ""  # of the names of these tools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +130,9 @@ class KitKeywords(TypedDict, total=False):
     must_exist: bool
     resume_arguments: tuple[str, ...]
     ask_unisolated: bool
+    goes_on: bool
+    offer: Offer | None
+    prefix: str
 
 
 class SessionKeywords(KitKeywords, total=False):
@@ -146,8 +152,15 @@ class SessionKeywords(KitKeywords, total=False):
 async def open_kit(runtime: Runtime, options: KitOptions) -> AsyncIterator[Toolkit]:
     """Opens a kit with everything behind it. Closes in the right order: processes first, the record last."""
     async with AsyncExitStack() as stack:
-        kit, _ = await _open_kit(runtime, options, stack)
-        yield await stack.enter_async_context(kit)
+        kit, log = await _open_kit(runtime, options, stack)
+        if options.goes_on:
+            from prowess.agent.session import restore_from_log
+
+            stack.push_async_exit(kit)
+            await restore_from_log(kit, log)
+            yield kit
+        else:
+            yield await stack.enter_async_context(kit)
 
 
 @asynccontextmanager
@@ -232,6 +245,7 @@ async def _open_kit(
     skills = skill_access(runtime, f"{work.options.dir}/trees", model)
     policy = _make_policy(runtime, options)
     style = find_style(config, options.instructions, model)
+    style = replace(style, offer=options.offer, prefix=options.prefix)
     people = HumanChannels(approver=options.approver, asker=options.asker)
     secrets = ConfiguredSecrets(config.secrets, runtime.environ, places.project)
     kit = Toolkit(
@@ -245,6 +259,7 @@ async def _open_kit(
         toolsets=options.toolsets,
         on_output=options.on_output,
         resume_arguments=options.resume_arguments,
+        goes_on=options.goes_on,
     )
     hidden = await configured_secrets(runtime)
     kit.secrets.hide(hidden)
@@ -342,7 +357,7 @@ def _path_of(log: EventLog | None) -> str:
     return str(getattr(log, "path", ""))
 
 
-def preview_kit(runtime: Runtime, instructions: str = "", *, profile: Profile | None = None) -> Toolkit:
+def preview_kit(runtime: Runtime, options: KitOptions = KitOptions(), *, profile: Profile | None = None) -> Toolkit:
     """Makes a kit that shows what a model would be shown. It opens nothing and cannot be used for calls."""
     from prowess.stores.memory import MemoryEventLog
 
@@ -352,11 +367,13 @@ def preview_kit(runtime: Runtime, instructions: str = "", *, profile: Profile | 
     skills = skill_access(runtime, "")
     work = SessionWork(key, WorkOptions(dir=""), lambda: WorkBackend(executor=NoExecutor()))
     recorder = Recorder(MemoryEventLog(), key, lease, "preview")
-    policy = KitPolicy(surroundings=find_surroundings(config))
-    style = find_style(config, instructions)
+    policy = KitPolicy(surroundings=find_surroundings(config), rules=RuleFiles(runtime).current)
+    style = find_style(config, options.instructions)
+    style = replace(style, offer=options.offer, prefix=options.prefix)
     if profile is not None:
         style = replace(style, profile=profile)
-    return Toolkit(skills=skills, work=work, recorder=recorder, policy=policy, style=style)
+    toolsets = options.toolsets
+    return Toolkit(skills=skills, work=work, recorder=recorder, policy=policy, style=style, toolsets=toolsets)
 
 
 def fixed_prompt(runtime: Runtime, profile: Profile) -> tuple[str, list[ToolSpec]]:

@@ -13,7 +13,6 @@ A model is told the first paragraph of the docstring, and the text about each pa
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import json
@@ -35,6 +34,7 @@ from pydantic_core import to_json
 from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Outcome, Spawn, ToolSpec
 from prowess.errors import ConfigError, ToolFailed
+from prowess.tools.base import RUN_PLAIN
 from prowess.tools.schema import Arguments, parse_arguments, render_schema
 
 _ARGS = re.compile(r"^(?:Args|Arguments|Parameters):\s*$")
@@ -239,7 +239,8 @@ class FunctionTool(Generic[P, R]):
         try:
             if inspect.iscoroutinefunction(function):
                 return await function(*args, **kwargs)
-            result = await asyncio.to_thread(_guarded, function, args, kwargs)
+            run_plain = RUN_PLAIN.get()
+            result = await run_plain(functools.partial(_guarded, function, args, kwargs))
             if inspect.isawaitable(result):
                 return await result
             return result

@@ -345,6 +345,7 @@ class Conversation:
         call = event.call
         self._begun.add(call.id)
         self.call_ids.add(call.id)
+        self.questions.plan(call)
         was_requested = call.trigger != "model"
         if was_requested and call.tool == "skill_load":
             self.requested_loads[call.id] = call

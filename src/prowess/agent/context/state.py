@@ -200,6 +200,18 @@ class ApprovalQuestions:
         self._isolated: dict[str, bool] = {}  # call -> isolated, from its last decision
         self._asked_isolated: dict[str, bool] = {}  # call -> isolated, when a person was asked
         self._answers: dict[tuple[str, str], ApprovalAnswered] = {}
+        self._calls: dict[str, ToolCall] = {}  # call id -> the call that was last made under it
+
+    def plan(self, call: ToolCall) -> None:
+        """Notes a call as it is recorded. Answers about another call under the same id do not count for it."""
+        if not self.fits(call):
+            self.end(call.id)
+        self._calls[call.id] = call
+
+    def fits(self, call: ToolCall) -> bool:
+        """True if no other call was made under this id."""
+        before = self._calls.get(call.id, call)
+        return (before.tool, before.args) == (call.tool, call.args)
 
     def find(self, call_id: str, capability: str, *, isolated: bool) -> ApprovalAnswered | None:
         """Finds a person's answer for a call that waited. An approval inside a sandbox does not count without one."""

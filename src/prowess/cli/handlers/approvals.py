@@ -208,7 +208,10 @@ def _to_answer(call: Call, question: Waiting) -> str:
 
 
 def to_resume(call: Call, question: Waiting) -> str:
-    """Returns the command that resumes the run, with the options that the run was started with."""
+    """Returns the command that resumes the run, with the options that the run was started with. Where a program makes
+    the calls, a comment says what to do there."""
+    if question.of_program:
+        return f"# in the program that asked: make the call {question.call.id} again, under the same id"
     words = ["prowess", "run", *call.where()]
     words += question.resume_arguments
     words += ["--session", question.key.session, "--resume"]
