@@ -30,11 +30,13 @@ from prowess.agent.tool_call import BeforeEnd, OnOutput, Spawner, ToolCallRunner
 from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
 from prowess.core.events import Event, ModelReplied, PlanChanged, RunFinished, RunStarted, StopReason
 from prowess.core.ports import CallGrant, SecretProvider, Toolset
+from prowess.core.tool_context import ToolContext
 from prowess.core.values import CatalogPlan, Outcome, Plan, ToolCall, ToolSpec, Trigger
 from prowess.errors import ProwessError, ResourceNotFound, SkillDenied
 from prowess.policy.allowed_tools import canonical_tools
 from prowess.policy.decision import PolicyContext
 from prowess.tools.builtin import BuiltinTools, make_tools
+from prowess.tools.context_files import SessionFiles
 from prowess.tools.run.terminals import Programs
 from prowess.tools.session_work import LoadedSkill, SessionWork
 from prowess.tools.skills.loaded import LoadedSkills
@@ -59,9 +61,12 @@ class Toolkit:
         resume_arguments: tuple[str, ...] = (),
         parent: Toolkit | None = None,
         ancestry: tuple[str, ...] = (),
+        deps: object = None,
     ) -> None:
-        """Takes `resume_arguments`, the command-line options that are needed again to repeat a run, and for a child run
-        the kit of its parent and the ids of the skills that led to it, outermost first."""
+        """Takes `resume_arguments`, the command-line options that are needed again to repeat a run, `deps`, the object
+        that functions find in their ToolContext, and for a child run the kit of its parent and the ids of the skills
+        that led to it, outermost first."""
+        self.deps = deps
         self.skills = skills
         self.work = work
         self.recorder = recorder
@@ -86,8 +91,10 @@ class Toolkit:
         self._plan_limits: Mapping[str, int] = {}
         self._numbers: Counter[str] = Counter()  # of the call ids of each kind
         self._busy: set[asyncio.Future[None]] = set()  # calls that are being made
-        given = [spec.name for spec in self._given_specs()]
-        context = replace(policy.surroundings, given=frozenset(given))
+        given = self._given_specs()
+        asking = frozenset(spec.name for spec in given if spec.requires_approval)
+        names = frozenset(spec.name for spec in given)
+        context = replace(policy.surroundings, given=names, asking=asking)
         self.offer = SkillOffer(skills, policy, context, self.style)
         self._loader = SkillLoader(skills, work, self._contents, self.offer, self._record, self.secrets)
         self.shelf = self._make_shelf()
@@ -148,6 +155,16 @@ class Toolkit:
             repair=repair,
             on_ask=self.policy.on_ask,
             on_output=self._on_output,
+            make_context=self._make_context,
+        )
+
+    def _make_context(self, grant: CallGrant) -> ToolContext[Any]:
+        return ToolContext(
+            session=self.recorder.key,
+            run=self.recorder.run_id,
+            call_id=grant.call_id,
+            files=SessionFiles(self.work, grant),
+            deps=self.deps,
         )
 
     # --- prompt and schemas -----------------------------------------------------------------------------------------
@@ -353,6 +370,7 @@ class Toolkit:
             on_output=self._on_output,
             parent=self,
             ancestry=(*self.ancestry, skill),
+            deps=self.deps,
         )
 
     async def _load_first(self, args: Mapping[str, Any], grant: CallGrant) -> Outcome:

@@ -6,6 +6,7 @@ unknown type is kept unchanged, so that a record written by a newer release stil
 
 from __future__ import annotations
 
+import json
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,8 +53,23 @@ StopReason = Literal[
 ]
 
 
+class EventValue:
+    """Base of all events: the JSON form of an event without its place."""
+
+    __slots__ = ()
+    type: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns its type and its fields, as plain JSON data. `Envelope.to_dict` adds session, run and number."""
+        return {"type": self.type, **to_json(self)}
+
+    def to_json(self) -> str:
+        """Returns `to_dict` as one line."""
+        return _render(self.to_dict())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunStarted:
+class RunStarted(EventValue):
     """Opens a run, and states the schema of every line after it."""
 
     type: ClassVar[str] = "run_started"
@@ -76,7 +92,7 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochStarted:
+class EpochStarted(EventValue):
     """Starts an epoch: the request no longer extends the one before it. `why` is the reason. System text, tools and the
     transcript together give the bytes of the request. A field that is None did not change."""
 
@@ -88,13 +104,13 @@ class EpochStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogPlanned:
+class CatalogPlanned(EventValue):
     type: ClassVar[str] = "catalog_planned"
     plan: CatalogPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequested:
+class ModelRequested(EventValue):
     """Size and hash of the neutral request. Its bytes can be rebuilt from the events before this one."""
 
     type: ClassVar[str] = "model_requested"
@@ -103,7 +119,7 @@ class ModelRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelReplied:
+class ModelReplied(EventValue):
     type: ClassVar[str] = "model_replied"
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -115,7 +131,7 @@ class ModelReplied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextDelta:
+class TextDelta(EventValue):
     """Piece of the reply as it arrives. Ephemeral: `model_replied` holds the whole text."""
 
     type: ClassVar[str] = "text_delta"
@@ -123,7 +139,7 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallDelta:
+class CallDelta(EventValue):
     """Piece of a call as it arrives: first `tool`, then its arguments as JSON text. Ephemeral."""
 
     type: ClassVar[str] = "call_delta"
@@ -133,13 +149,13 @@ class CallDelta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanChanged:
+class PlanChanged(EventValue):
     type: ClassVar[str] = "plan_changed"
     plan: Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallPlanned:
+class CallPlanned(EventValue):
     """Call that the model requested. Nothing is decided yet."""
 
     type: ClassVar[str] = "call_planned"
@@ -147,7 +163,7 @@ class CallPlanned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallDecided:
+class CallDecided(EventValue):
     """Decision about a call, written before the call is executed. A call without `call_acted` after it was
     interrupted."""
 
@@ -157,7 +173,7 @@ class CallDecided:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalAsked:
+class ApprovalAsked(EventValue):
     type: ClassVar[str] = "approval_asked"
     call_id: str
     why: str
@@ -166,7 +182,7 @@ class ApprovalAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalAnswered:
+class ApprovalAnswered(EventValue):
     type: ClassVar[str] = "approval_answered"
     call_id: str
     answer: Answer
@@ -179,7 +195,7 @@ class ApprovalAnswered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallActed:
+class CallActed(EventValue):
     """Result of a call. The outcome has the state that the tool wanted; `state_delta` has the state that the session
     accepted."""
 
@@ -190,7 +206,7 @@ class CallActed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkillLoaded:
+class SkillLoaded(EventValue):
     type: ClassVar[str] = "skill_loaded"
     id: str
     name: str = ""
@@ -201,14 +217,14 @@ class SkillLoaded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkillUnloaded:
+class SkillUnloaded(EventValue):
     type: ClassVar[str] = "skill_unloaded"
     id: str
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoteAppended:
+class NoteAppended(EventValue):
     """Text that the runtime, not the model or the user, added at the end of the request."""
 
     type: ClassVar[str] = "note_appended"
@@ -220,7 +236,7 @@ NO_SUMMARY = "No summary: "  # prefix of the error message when a model was aske
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
+class Compacted(EventValue):
     type: ClassVar[str] = "compacted"
     why: str
     before_tokens: int
@@ -232,7 +248,7 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorRaised:
+class ErrorRaised(EventValue):
     type: ClassVar[str] = "error"
     code: str
     message: str
@@ -240,7 +256,7 @@ class ErrorRaised:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFinished:
+class RunFinished(EventValue):
     """Ends a run and says why it stopped."""
 
     type: ClassVar[str] = "run_finished"
@@ -258,6 +274,12 @@ class UnknownEvent:
 
     type: str
     data: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": self.type, **to_json(self.data)}
+
+    def to_json(self) -> str:
+        return _render(self.to_dict())
 
 
 Event = (
@@ -303,8 +325,30 @@ class Envelope:
     line: str = field(default="", repr=False, compare=False)  # the stored text, without its line feed
 
     @property
+    def type(self) -> str:
+        return self.event.type
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the event with its place, as the flat JSON object that `--json` prints."""
+        return render_event(self)
+
+    def to_json(self) -> str:
+        """Returns one line: the stored text of a durable event."""
+        if self.line:
+            return self.line
+        data = self.to_dict()
+        sealed = data.pop("hash", None)
+        text = _render(data)
+        return text if sealed is None else f'{text[:-1]},"hash":"{sealed}"}}'
+
+    @property
     def key(self) -> SessionKey:
         return SessionKey(tenant=self.tenant, app=self.app, user=self.user, session=self.session)
+
+
+def _render(data: Mapping[str, Any]) -> str:
+    """Writes JSON as the log does: sorted keys, ASCII, no spaces."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
 def render_at(moment: datetime) -> str:

@@ -61,6 +61,7 @@ class AgentOptions(TypedDict, total=False):
     protocol: ProtocolName | None
     on_ask: Literal["wait", "deny"]
     summarise: bool
+    deps: object
     settings: Mapping[str, object] | None
 
 
@@ -73,6 +74,7 @@ class RunOptions(TypedDict, total=False):
     resume: bool
     must_exist: bool
     on_event: Observers
+    deps: object
     tenant: str
     app: str
     user: str
@@ -100,14 +102,15 @@ class Agent:
         protocol: ProtocolName | None = None,
         on_ask: Literal["wait", "deny"] = "wait",
         summarise: bool = False,
+        deps: object = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
         """Reads the configuration and checks the arguments. Opens nothing.
 
         `skills`: folders, addresses or skills made in code; without any, the default places. A plain name among them
         activates that skill at once, like the names in `use`. `approve`: names of tools that need no question, or a
-        function. `tools`: functions, tools and sets of tools, or one of them. `settings`: any other setting by its
-        dotted name, such as {"skills.budget": 2000}.
+        function. `tools`: functions, tools and sets of tools, or one of them. `deps`: an object that they find in
+        their ToolContext. `settings`: any other setting by its dotted name, such as {"skills.budget": 2000}.
         """
         places, self._use = split_skills(skills)
         toolsets = as_toolsets(tools)
@@ -139,6 +142,7 @@ class Agent:
             protocol=protocol,
             on_ask=on_ask,
             summarise=summarise,
+            deps=deps,
         )
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -153,16 +157,17 @@ class Agent:
         resume: bool = False,
         must_exist: bool = False,
         on_event: Observers = (),
+        deps: object = None,
         tenant: str = "default",
         app: str = "default",
         user: str = "default",
     ) -> Result:
         """Runs one request to its end. `use` names skills to activate at once. `session` names the conversation that
-        goes on, and `resume` continues its last run."""
+        goes on, and `resume` continues its last run. `deps` replaces those of the agent."""
         paths = as_paths(files)
         opening = self.session(session, must_exist=must_exist, tenant=tenant, app=app, user=user)
         async with opening as chat:
-            return await chat.run(request, files=paths, use=use, resume=resume, on_event=on_event)
+            return await chat.run(request, files=paths, use=use, resume=resume, on_event=on_event, deps=deps)
 
     def run_sync(self, request: str = "", **options: Unpack[RunOptions]) -> Result:
         """Runs one request in a thread of its own, and waits. An event loop may be running here."""
@@ -252,12 +257,13 @@ class AgentSession:
         use: Sequence[str] = (),
         resume: bool = False,
         on_event: Observers = (),
+        deps: object = None,
     ) -> Result:
-        """Runs one request to its end, with the conversation so far."""
+        """Runs one request to its end, with the conversation so far. `deps` replaces those of the agent."""
         paths = as_paths(files)
         watching = as_observers(on_event)
         async with self._session.kit.recorder.watched_by(watching):
-            return await self._session.run(request, skills=[*self._use, *use], files=paths, resume=resume)
+            return await self._session.run(request, skills=[*self._use, *use], files=paths, resume=resume, deps=deps)
 
     async def stream(
         self,
@@ -267,9 +273,10 @@ class AgentSession:
         use: Sequence[str] = (),
         resume: bool = False,
         on_event: Observers = (),
+        deps: object = None,
     ) -> AsyncGenerator[Envelope]:
         """Yields every event of one request as it happens. Leaving early ends the run."""
-        work = partial(self.run, request, files=files, use=use, resume=resume)
+        work = partial(self.run, request, files=files, use=use, resume=resume, deps=deps)
         async with aclosing(_stream(work, as_observers(on_event))) as events:
             async for event in events:
                 yield event

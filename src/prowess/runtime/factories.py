@@ -90,6 +90,7 @@ class KitOptions:
     must_exist: bool = False  # the session must exist already
     resume_arguments: tuple[str, ...] = ()  # options that the command needs again to resume or repeat a run
     ask_unisolated: bool = False  # ask about every command without isolation, even if it is allowed
+    deps: object = None  # object that functions find in their ToolContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +267,7 @@ async def _open_kit(
         toolsets=options.toolsets,
         on_output=options.on_output,
         resume_arguments=options.resume_arguments,
+        deps=options.deps,
     )
     hidden = await configured_secrets(runtime)
     kit.secrets.hide(hidden)

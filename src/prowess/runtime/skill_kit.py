@@ -54,6 +54,7 @@ class SkillKit:
         tenant: str = "default",
         app: str = "default",
         user: str = "default",
+        deps: object = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
         flat: list[SkillPlace] = []
@@ -80,6 +81,7 @@ class SkillKit:
             "tenant": tenant,
             "app": app,
             "user": user,
+            "deps": deps,
         }
         self._preview = preview_kit(self._runtime, instructions)
         self._kit: Any = None
