@@ -24,6 +24,7 @@ from prowess.core.events import (
     Event,
     ModelReplied,
     ModelRequested,
+    ModelRetried,
     NoteAppended,
     PlanChanged,
     RunFinished,
@@ -174,11 +175,14 @@ AWKWARD: list[Event | UnknownEvent] = [
     UnknownEvent(type="of tomorrow \ud800", data={"call": {"id": 1}, "x": [1.5, (2, None)], "é": USAGE, "text": "t"}),
 ]
 
+# Types that were added later, at the end: the lines before them keep their bytes.
+LATER: list[Event] = [ModelRetried(attempt=1, tries=5, code="model-overloaded", message="busy", wait_s=0.5)]
+
 
 def golden_events() -> list[Envelope]:
     """Returns all events, each with its place and no number yet."""
     place = {"tenant": KEY.tenant, "app": KEY.app, "user": KEY.user, "session": KEY.session}
-    every = [*FILLED, *EMPTY, *AWKWARD]
+    every = [*FILLED, *EMPTY, *AWKWARD, *LATER]
     return [
         Envelope(at=f"2026-01-02T03:04:{number:02d}.000006Z", run=f"r-{number % 3}", event=event, **place)
         for number, event in enumerate(every)

@@ -15,7 +15,7 @@ from prowess.agent.agent import AgentSpec
 from prowess.agent.context import ModelRequest
 from prowess.agent.prompt import list_offer
 from prowess.agent.toolkit import Toolkit
-from prowess.core.events import CallDelta, ErrorRaised, ModelReplied, TextDelta
+from prowess.core.events import CallDelta, ModelReplied, ModelRetried, TextDelta
 from prowess.core.ports import SkillsInRequest
 from prowess.core.values import Message, Part, ToolCall
 from prowess.errors import ModelError, ModelOverloaded
@@ -48,10 +48,10 @@ async def ask(
     if request.has_images:
         messages = [await _with_pictures(message, kit) for message in request.messages]
         request = request._replace(messages=tuple(messages))
-    shown = _Shown(kit)
     number = 0
     while True:
         number += 1
+        shown = _Shown(kit)  # nothing of a failed try is left in it
         try:
             reply = await _reply(agent, request, kit, shown)
             shown.finish()
@@ -63,8 +63,10 @@ async def ask(
             left = seconds_left()
             if left is not None and wait > left:
                 raise
-            hint = f"Trying again in {wait:.1f} s ({number} of {retry_policy.tries - 1})."
-            await kit.append(ErrorRaised(code=str(error.code), message=error.message, hint=hint))
+            code = str(error.code)
+            tries = retry_policy.tries
+            retried = ModelRetried(attempt=number, tries=tries, code=code, message=error.message, wait_s=wait)
+            await kit.append(retried)
             await retry_policy.sleep(wait)
 
 

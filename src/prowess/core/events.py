@@ -131,6 +131,19 @@ class ModelReplied(EventValue):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRetried(EventValue):
+    """The request failed and is sent again, the same bytes. Text since the last `model_requested` is to be taken back.
+    Recorded for each retry, before the wait, also if no text was shown."""
+
+    type: ClassVar[str] = "model_retried"
+    attempt: int  # number of the try that failed, from 1
+    tries: int  # most tries
+    code: str
+    message: str
+    wait_s: float  # seconds until the next try
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta(EventValue):
     """Piece of the reply as it arrives. Ephemeral: `model_replied` holds the whole text."""
 
@@ -288,6 +301,7 @@ Event = (
     | CatalogPlanned
     | ModelRequested
     | ModelReplied
+    | ModelRetried
     | TextDelta
     | CallDelta
     | PlanChanged
