@@ -50,6 +50,7 @@ _HOME = {
     "ResourceNotFound": "prowess.errors",
     "Result": "prowess.agent.agent",
     "Root": "prowess.skills.skill",
+    "RunError": "prowess.errors",
     "Skill": "prowess.skills.skill",
     "SkillDenied": "prowess.errors",
     "SkillInvalid": "prowess.errors",

@@ -97,8 +97,8 @@ def test_at_a_limit_there_is_a_partial_answer(root: Path, limits: dict[str, Any]
     script = [calls(("skill_load", {"skill": "demo"}), run)] + [calls(run)] * 12
     played = play(root, script, limits=Limits(**limits))
     assert played.result.stop_reason == stop
-    assert f"the limit of {next(iter(limits.values()))}" in played.result.text
-    assert "Done:" in played.result.text and "loaded: demo" in played.result.text
+    assert f"the limit of {next(iter(limits.values()))}" in played.result.report
+    assert "Done:" in played.result.report and "loaded: demo" in played.result.report
     assert sum(outcome["status"] == "ok" for outcome in played.outcomes) >= done
     assert all(event["call_id"] for event in played.of("call_acted"))
 
@@ -109,7 +109,7 @@ def test_a_call_beyond_the_limit_is_answered_and_not_made(root: Path) -> None:
     played = play(root, script, limits=Limits(scripts=1))
     assert [outcome["code"] for outcome in played.outcomes] == [None, None, "limit:scripts", "limit:scripts"]
     assert len(played.of("call_planned")) == 2
-    assert "Not done:" in played.result.text
+    assert "Not done:" in played.result.report
 
 
 def test_seconds_end_a_call_that_is_under_way(root: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_plan_may_tighten_limits_and_never_widen_them(root: Path) -> None:
     plan = {"goal": "g", "steps": [], "constraints": {"max_turns": 2, "max_tool_calls": 500}}
     played = play(root, [call("update_plan", plan=plan), call("skill_load", skill="demo"), {"text": "no"}])
     assert played.result.stop_reason == "limit:turns"
-    assert "limit of 2 turns" in played.result.text
+    assert "limit of 2 turns" in played.result.report
     wider = {"goal": "g", "steps": [], "constraints": {"max_turns": 50}}
     script = [call("update_plan", plan=wider), *[call("skill_list_docs", skill="demo")] * 3]
     played = play(root, script, limits=Limits(turns=3))

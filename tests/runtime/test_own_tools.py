@@ -145,7 +145,9 @@ def test_what_a_run_is_given_wins_over_what_the_agent_has(shop: Shop) -> None:
         return context.deps.name
 
     async def both() -> list[str]:
-        model = ScriptedModel([call("where"), {"text": "a"}, call("where"), {"text": "b"}, call("where"), {"text": "c"}])
+        model = ScriptedModel(
+            [call("where"), {"text": "a"}, call("where"), {"text": "b"}, call("where"), {"text": "c"}]
+        )
         agent = prowess.Agent(model, tools=[where], deps=shop, store="memory:")
         said: list[str] = []
         async with agent.session("s-1") as chat:
@@ -207,7 +209,9 @@ def test_what_is_written_to_out_is_a_file_of_the_run() -> None:
     assert (file["name"], file["mime_type"], file["size_bytes"]) == ("out/a.png", "image/png", 4)
 
 
-@pytest.mark.parametrize("name", ["../a", "/etc/passwd", "~/a", "host:///etc/passwd", "skills/x/SKILL.md", "out/../../a"])
+@pytest.mark.parametrize(
+    "name", ["../a", "/etc/passwd", "~/a", "host:///etc/passwd", "skills/x/SKILL.md", "out/../../a"]
+)
 @pytest.mark.parametrize("function", [copy, copy_in_thread])
 def test_a_name_never_leads_out_of_the_workspace(name: str, function: Any) -> None:
     outcome = outcome_of([call(function.__name__, name=name), {"text": "ok"}], function)

@@ -13,6 +13,7 @@
 - observers: telling events to observers, which may be slow or fail
 - prompt: the system prompt and the tools that a model is offered
 - recorder: writing events to the log without secrets, and then applying them to the conversation
+- run_error: the error of a result without an answer
 - session: `Session`, one conversation over many runs
 - skill_loader: loading, finding and unloading the skills of a run
 - tool_call: `ToolCallRunner`, which decides, executes and records one call

@@ -9,9 +9,10 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from prowess import __version__
+from prowess.agent.run_error import make_run_error
 from prowess.core.events import RunStarted, StopReason
 from prowess.core.ports import Model, ModelInfo, RecordedModel, SkillReader, describe_model
 from prowess.core.values import Part, Plan, ToolCall, Trigger, Usage
@@ -133,7 +134,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Result of a run. `text` is the answer, or a report of what was done and what was not."""
+    """Result of a run. `text` is what the model said: the answer if `ok`, else its last words, which may be none.
+    `stop_reason` says why it stopped."""
 
     text: str
     stop_reason: StopReason
@@ -147,10 +149,20 @@ class Result:
     failed: int = 0  # number of calls that failed, were denied or interrupted
     state: dict[str, Any] | None = None
     code: str | None = None  # code of the failure that the text reports
+    report: str = ""  # the answer, or for a run without one what was done and what was not
+    problems: tuple[str, ...] = ()  # `approve`, `ask` or `on_event` raised, with the exception and its place
 
     @property
     def ok(self) -> bool:
         return self.stop_reason == "answer"
+
+    def raise_for_status(self) -> Self:
+        """Returns this result if it is an answer. Otherwise raises RunError, which says what to do."""
+        if self.ok:
+            return self
+        raise make_run_error(
+            self.stop_reason, session=self.session, waiting=self.waiting, report=self.report, code=self.code
+        )
 
 
 def new_run() -> str:

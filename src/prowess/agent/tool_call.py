@@ -235,6 +235,8 @@ class ToolCallRunner:
             grant = self._grant(facts, decision, granted, can_spawn=spawn is not None)
             result = await self.tools.call(call, grant)
             if not isinstance(result, Spawn):
+                if call.tool == "ask_user" and "problem" in result.data:
+                    self._record.note_problem(str(result.data["problem"]))
                 return _with_files(result, grant)
             if spawn is None:
                 raise ToolFailed("The tool asked for a child run, but child runs are disabled here.")

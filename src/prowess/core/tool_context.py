@@ -27,8 +27,8 @@ else:
 
 class ToolFiles(Protocol):
     """Files of the session: below `work/`, where given files are, and below `out/`, where results belong. A name is a
-    path such as `out/report.pdf`, and never leads out of the workspace. The methods that end in `_sync` are for a `def`,
-    which runs in a thread."""
+    path such as `out/report.pdf`, and never leads out of the workspace. A `def`, which runs in a thread, uses the
+    methods that end in `_sync`."""
 
     async def names(self) -> Sequence[str]: ...
 

@@ -7,6 +7,7 @@
 - documents: types of the JSON documents that commands print
 - factories: makes models, executors, kits and sessions from the configuration
 - policy_files: reads policy files and turns settings into values for `policy`
+- python_words: errors that leave a public function name keywords, not options of the command line
 - runtime: `Runtime`, which holds configuration, trust and skills of one call
 - storage: finds and opens the places of records, runs and workspaces
 - settings: every setting with its type, default and meaning

@@ -40,6 +40,7 @@ from prowess.runtime.arguments import (
 from prowess.runtime.factories import SessionOptions, open_session
 from prowess.runtime.kept_models import KeptModels
 from prowess.runtime.loop_thread import shared_loop
+from prowess.runtime.python_words import PythonDoor
 from prowess.runtime.runtime import check_model
 from prowess.stores.memory import MemoryEventLog
 
@@ -83,6 +84,7 @@ class RunOptions(TypedDict, total=False):
 class Agent:
     """Agent with skills. It may be used by several threads and event loops at the same time."""
 
+    @PythonDoor()
     def __init__(
         self,
         model: str | Model | None = None,
@@ -164,10 +166,11 @@ class Agent:
     ) -> Result:
         """Runs one request to its end. `use` names skills to activate at once. `session` names the conversation that
         goes on, and `resume` continues its last run. `deps` replaces those of the agent."""
-        paths = as_paths(files)
         opening = self.session(session, must_exist=must_exist, tenant=tenant, app=app, user=user)
-        async with opening as chat:
-            return await chat.run(request, files=paths, use=use, resume=resume, on_event=on_event, deps=deps)
+        with PythonDoor():
+            paths = as_paths(files)
+            async with opening as chat:
+                return await chat.run(request, files=paths, use=use, resume=resume, on_event=on_event, deps=deps)
 
     def run_sync(self, request: str = "", **options: Unpack[RunOptions]) -> Result:
         """Runs one request in a thread of its own, and waits. An event loop may be running here."""
@@ -197,7 +200,6 @@ class Agent:
             self._options,
             session=id,
             must_exist=must_exist,
-            on_event=self._observers,
             tenant=tenant,
             app=app,
             user=user,
@@ -205,8 +207,9 @@ class Agent:
         if self._was_used:
             self._runtime.library.reload()
         self._was_used = True
-        async with open_session(self._runtime, options) as opened:
-            yield AgentSession(opened, self._use)
+        with PythonDoor():
+            async with open_session(self._runtime, options) as opened:
+                yield AgentSession(opened, self._use, self._observers)
 
     async def __aenter__(self) -> Self:
         return self
@@ -222,8 +225,9 @@ class Agent:
 class AgentSession:
     """Open conversation of an agent."""
 
-    def __init__(self, session: Session, use: Sequence[str] = ()) -> None:
+    def __init__(self, session: Session, use: Sequence[str] = (), observers: Sequence[Observer] = ()) -> None:
         self._session = session
+        self._observers = observers
         self._use = tuple(use)
 
     @property
@@ -260,10 +264,14 @@ class AgentSession:
         deps: object = None,
     ) -> Result:
         """Runs one request to its end, with the conversation so far. `deps` replaces those of the agent."""
-        paths = as_paths(files)
-        watching = as_observers(on_event)
-        async with self._session.kit.recorder.watched_by(watching):
-            return await self._session.run(request, skills=[*self._use, *use], files=paths, resume=resume, deps=deps)
+        session = self._session
+        recorder = session.kit.recorder
+        with PythonDoor():
+            paths = as_paths(files)
+            skills = [*self._use, *use]
+            async with recorder.watched_by([*self._observers, *as_observers(on_event)]):
+                result = await session.run(request, skills=skills, files=paths, resume=resume, deps=deps)
+        return replace(result, problems=tuple(recorder.problems))  # now the observers have seen all of it
 
     async def stream(
         self,

@@ -234,7 +234,7 @@ def _text(path: str) -> str:
         return data.decode()
     except (OSError, UnicodeDecodeError) as error:
         message = f"The policy {path} cannot be read: {_reason(error, path)}."
-        raise ConfigError(message, code="policy-unreadable", hint="Nothing runs without it.") from error
+        raise ConfigError(message, code="policy-unreadable", hint="Nothing runs without it.") from None
 
 
 def _reason(error: OSError | UnicodeDecodeError, path: str) -> str:

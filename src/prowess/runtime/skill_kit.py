@@ -29,6 +29,7 @@ from prowess.runtime.arguments import (
     split_skills,
 )
 from prowess.runtime.factories import preview_kit
+from prowess.runtime.python_words import PythonDoor
 
 
 class SkillKit:
@@ -38,6 +39,7 @@ class SkillKit:
     A kit opens its resources at the first call. Use `async with`, or `aclose()`, so that nothing is left running.
     """
 
+    @PythonDoor()
     def __init__(
         self,
         *skills: SkillPlaces,

@@ -261,7 +261,7 @@ def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
     except (TypeError, ValueError) as error:
         why = f"its parameters cannot be read ({error})"
         hint = "Write a function around it."
-        raise _unfit(name, why, hint) from error
+        raise _unfit(name, why, hint) from None
 
 
 def _parameters(function: Callable[..., Any], signature: inspect.Signature, name: str) -> dict[str, Any]:
@@ -325,7 +325,7 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     except (NameError, TypeError, AttributeError, SyntaxError) as error:
         why = f"an annotation cannot be read ({error})"
         hint = "Define and import what the annotations name at the top of the module, not only for type checking."
-        raise _unfit(name, why, hint) from error
+        raise _unfit(name, why, hint) from None
 
 
 def _arguments(
@@ -346,18 +346,18 @@ def _arguments(
     try:
         return create_model(f"{name}_arguments", __base__=FunctionArguments, **fields)
     except (PydanticUserError, TypeError) as error:
-        raise _no_schema(name, error) from error
+        raise _no_schema(name, error) from None
 
 
 def _schema(kind: type[FunctionArguments], name: str) -> dict[str, Any]:
     try:
         return render_schema(kind)
     except (PydanticUserError, ValueError) as error:
-        raise _no_schema(name, error) from error
-    except RecursionError as error:
+        raise _no_schema(name, error) from None
+    except RecursionError:
         why = "a type of its parameters contains itself"
         hint = "Take a list or a dict instead."
-        raise _unfit(name, why, hint) from error
+        raise _unfit(name, why, hint) from None
 
 
 def _described(hint: Any) -> str | None:
