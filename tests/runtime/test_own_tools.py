@@ -233,7 +233,7 @@ def test_a_link_in_the_workspace_is_not_followed(tmp_path: Path) -> None:
 
     async def plant(context: prowess.ToolContext) -> None:
         await context.files.write_bytes("out/a", b"x")
-        workspace, place = await context.files._work.workspace()  # type: ignore[attr-defined]
+        _, place = await context.files._work.workspace()  # type: ignore[attr-defined]
         (Path(place.root) / "out/link").symlink_to(secret)
         await context.files.read_bytes("out/link")
 

@@ -1,4 +1,4 @@
-"""How a run ends for a program: what the model said, why it stopped, what went wrong on the way, and errors that read well."""
+"""How a run ends for a program: what the model said, why it stopped, what went wrong, and errors that read well."""
 
 from __future__ import annotations
 

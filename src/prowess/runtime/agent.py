@@ -116,9 +116,7 @@ class Agent:
         """
         places, self._use = split_skills(skills)
         toolsets = as_toolsets(tools)
-        own: list[str] = []
-        for toolset in toolsets:
-            own.extend(spec.name for spec in toolset.specs())
+        own = [spec.name for toolset in toolsets for spec in toolset.specs()]
         check_asker(ask)
         if isinstance(model, str):
             check_model(model)
