@@ -70,10 +70,9 @@ def test_a_call_that_waits_says_whom_it_waits_for() -> None:
 
 def test_a_failure_that_the_model_reports_keeps_its_code() -> None:
     result = prowess.run_sync("go", model="offline", skills=[], store="memory:", settings={"skill_roots": []})
-    if not result.ok:
-        with pytest.raises(prowess.RunError) as caught:
-            result.raise_for_status()
-        assert caught.value.code == result.code
+    with pytest.raises(prowess.RunError) as caught:
+        result.raise_for_status()
+    assert caught.value.code == result.code and result.code and result.text == result.report
 
 
 # --- functions of the caller that raise -------------------------------------------------------------------------------
