@@ -7,7 +7,8 @@ Prints:
     everybody's: explicit:greeting, explicit:holiday-request, explicit:payroll
     ana sees: greeting, holiday-request, payroll
     ben sees: greeting, holiday-request
-    ben asks for payroll: No skill 'payroll'. See: prowess list
+    ben asks for payroll: No skill 'payroll'.
+    See: prowess list
     a file of greeting: Guten Tag, こんにちは
 """
 

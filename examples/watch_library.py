@@ -9,7 +9,8 @@ Prints:
     changed: explicit:tides
     whoever held the old catalog still has it: Tells the tides. Use when somebody asks about tides.
     removed: explicit:tides
-    The skill 'tides' was removed since this catalog was first read. Go on without it, or restore its folder.
+    The skill 'tides' was removed since this catalog was first read.
+    Go on without it, or restore its folder.
 
 With prowess[watch] installed, library.watch(tell) does the reloading whenever a file changes.
 """

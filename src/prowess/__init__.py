@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # the names of _HOME, for type checkers and editors; a test c
     from prowess.agent.agent import Limits as Limits
     from prowess.agent.agent import Result as Result
     from prowess.core.ports import SkillSource as SkillSource
+    from prowess.core.tool_context import ToolContext as ToolContext
     from prowess.core.values import CatalogPlan as CatalogPlan
     from prowess.core.values import Finding as Finding
     from prowess.core.values import Outcome as Outcome
@@ -37,9 +38,12 @@ if TYPE_CHECKING:  # the names of _HOME, for type checkers and editors; a test c
     from prowess.errors import ConfigError as ConfigError
     from prowess.errors import ProwessError as ProwessError
     from prowess.errors import ResourceNotFound as ResourceNotFound
+    from prowess.errors import RunError as RunError
     from prowess.errors import SkillDenied as SkillDenied
     from prowess.errors import SkillInvalid as SkillInvalid
     from prowess.errors import SkillNotFound as SkillNotFound
+    from prowess.errors import ToolFailed as ToolFailed
+    from prowess.errors import ToolRetry as ToolRetry
     from prowess.runtime.agent import Agent as Agent
     from prowess.runtime.agent import AgentSession as AgentSession
     from prowess.runtime.api import run as run
@@ -100,6 +104,7 @@ _HOME = {
     "ResourceNotFound": "prowess.errors",
     "Result": "prowess.agent.agent",
     "Root": "prowess.skills.skill",
+    "RunError": "prowess.errors",
     "RunFile": "prowess.workspace.run_file",
     "Skill": "prowess.skills.skill",
     "SkillDenied": "prowess.errors",
@@ -108,6 +113,9 @@ _HOME = {
     "SkillNotFound": "prowess.errors",
     "SkillPlace": "prowess.runtime.arguments",
     "SkillSource": "prowess.core.ports",
+    "ToolContext": "prowess.core.tool_context",
+    "ToolFailed": "prowess.errors",
+    "ToolRetry": "prowess.errors",
     "check": "prowess.runtime.check",
     "discover": "prowess.runtime.library",
     "find_skill_md": "prowess.skills.reference",

@@ -7,6 +7,7 @@
     ├─ ModelError(retryable)           ModelAuth · ModelOverloaded(retry_after_s) · ModelMalformed
     ├─ StoreError        SessionConflict · AuditBroken
     ├─ PackError         PackUnsafe · PackMismatch · PackDenied (exit 3) · SignatureInvalid · FetchError(retryable)
+    ├─ RunError(stop_reason)           raised by Result.raise_for_status
     └─ MissingExtra(extra)             pip install 'prowess[serve]'
 
 A tool raises ToolRetry(why) or ToolFailed(why) as a signal to the loop. These two are not errors.
@@ -35,10 +36,18 @@ class ProwessError(Exception):
             self.code = code
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}" if self.hint else self.message
+        """Returns the message, and the hint on a line of its own. Where one line is needed, `message` is one."""
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
 
     def to_json(self) -> dict[str, str | None]:
         return {"code": self.code, "message": self.message, "hint": self.hint}
+
+
+def in_one_line(error: Exception) -> str:
+    """Returns message and hint on one line, for a log, a finding or a text around it."""
+    if isinstance(error, ProwessError) and error.hint:
+        return f"{error.message} {error.hint}"
+    return str(error)
 
 
 class ConfigError(ProwessError):
@@ -248,6 +257,16 @@ class MissingExtra(ProwessError):
             hint=f"Run: pip install 'prowess[{extra}]'",
         )
         self.extra = extra
+
+
+class RunError(ProwessError):
+    """A run ended without an answer. `Result.raise_for_status` raises it; `stop_reason` says why the run stopped."""
+
+    code = "run-stopped"
+
+    def __init__(self, message: str, *, stop_reason: str, code: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, code=code, hint=hint)
+        self.stop_reason = stop_reason
 
 
 class ToolRetry(Exception):

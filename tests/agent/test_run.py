@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+import prowess
 from agents import Played, call, calls, open_session, play
 from guard import GUARD_S
 from kits import yes
 from prowess.agent.agent import Limits
 from prowess.agent.model_call import RetryPolicy
-from prowess.core.events import ModelReplied
+from prowess.core.events import ModelReplied, ModelRequested, ModelRetried, TextDelta
 from prowess.core.values import Outcome, ToolCall
 from prowess.errors import ConfigError, ModelError, ModelMalformed, ModelOverloaded, SkillDenied, SkillNotFound
 from prowess.models.actions.model import StructuredActions
@@ -96,8 +97,8 @@ def test_at_a_limit_there_is_a_partial_answer(root: Path, limits: dict[str, Any]
     script = [calls(("skill_load", {"skill": "demo"}), run)] + [calls(run)] * 12
     played = play(root, script, limits=Limits(**limits))
     assert played.result.stop_reason == stop
-    assert f"the limit of {next(iter(limits.values()))}" in played.result.text
-    assert "Done:" in played.result.text and "loaded: demo" in played.result.text
+    assert f"the limit of {next(iter(limits.values()))}" in played.result.report
+    assert "Done:" in played.result.report and "loaded: demo" in played.result.report
     assert sum(outcome["status"] == "ok" for outcome in played.outcomes) >= done
     assert all(event["call_id"] for event in played.of("call_acted"))
 
@@ -108,7 +109,7 @@ def test_a_call_beyond_the_limit_is_answered_and_not_made(root: Path) -> None:
     played = play(root, script, limits=Limits(scripts=1))
     assert [outcome["code"] for outcome in played.outcomes] == [None, None, "limit:scripts", "limit:scripts"]
     assert len(played.of("call_planned")) == 2
-    assert "Not done:" in played.result.text
+    assert "Not done:" in played.result.report
 
 
 def test_seconds_end_a_call_that_is_under_way(root: Path) -> None:
@@ -122,7 +123,7 @@ def test_a_plan_may_tighten_limits_and_never_widen_them(root: Path) -> None:
     plan = {"goal": "g", "steps": [], "constraints": {"max_turns": 2, "max_tool_calls": 500}}
     played = play(root, [call("update_plan", plan=plan), call("skill_load", skill="demo"), {"text": "no"}])
     assert played.result.stop_reason == "limit:turns"
-    assert "limit of 2 turns" in played.result.text
+    assert "limit of 2 turns" in played.result.report
     wider = {"goal": "g", "steps": [], "constraints": {"max_turns": 50}}
     script = [call("update_plan", plan=wider), *[call("skill_list_docs", skill="demo")] * 3]
     played = play(root, script, limits=Limits(turns=3))
@@ -488,9 +489,46 @@ def test_a_model_that_can_be_asked_again_is(root: Path) -> None:
     played, waits = play_patiently(root, replies)
     assert played.result.text == "here"
     assert waits == [7.0, 1.0, 2.0]
-    assert [event["code"] for event in played.of("error")] == ["model-overloaded", "stream-broken", "stream-broken"]
-    assert "Trying again in 7.0 s (1 of 4)" in played.of("error")[0]["hint"]
+    retried = played.of("model_retried")
+    assert [event["code"] for event in retried] == ["model-overloaded", "stream-broken", "stream-broken"]
+    assert [(event["attempt"], event["tries"], event["wait_s"]) for event in retried] == [
+        *((1, 5, 7.0), (2, 5, 1.0), (3, 5, 2.0))
+    ]
+    assert not played.of("error"), "nothing went wrong in the end"
     assert len(played.of("model_requested")) == 1, "the request is the same one"
+
+
+class _BreaksOff:
+    """Says a part, fails, and says all of it when asked again."""
+
+    name = "breaks-off"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def reply(self, messages: Any, tools: Any, *, on_delta: Any = None, schema: Any = None) -> ModelReplied:
+        self.asked += 1
+        on_delta(TextDelta(text="Half an ans"))
+        if self.asked == 1:
+            raise ModelOverloaded("busy", retry_after_s=0.0)
+        on_delta(TextDelta(text="wer."))
+        return ModelReplied(text="Half an answer.")
+
+
+def test_text_of_a_try_that_failed_can_be_taken_back() -> None:
+    async def read() -> str:
+        shown = ""
+        async for event in prowess.Agent(_BreaksOff(), store="memory:").stream("go"):
+            match event.event:
+                case ModelRequested() | ModelRetried():
+                    shown = ""
+                case TextDelta(text=text):
+                    shown += text
+                case _:
+                    pass
+        return shown
+
+    assert asyncio.run(read()) == "Half an answer."
 
 
 @pytest.mark.parametrize(

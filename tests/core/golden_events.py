@@ -24,6 +24,7 @@ from prowess.core.events import (
     Event,
     ModelReplied,
     ModelRequested,
+    ModelRetried,
     NoteAppended,
     OutputRequested,
     PlanChanged,
@@ -136,8 +137,6 @@ FILLED: list[Event] = [
     RunFinished(stop_reason="limit:turns", text="so far", usage=USAGE, code="c", hint="h", prompts=2),
 ]
 
-LATER: list[Event] = [OutputRequested(json_schema='{"type":"object"}', native=True)]  # types that came later: last
-
 EMPTY: list[Event] = [
     RunStarted(model="m"),
     EpochStarted(why=""),
@@ -175,6 +174,12 @@ AWKWARD: list[Event | UnknownEvent] = [
     acted(value=USAGE, values=[CALL, (Step(id="1", title="t"),)], named=Finding("c", "info", "p", "m")),
     UnknownEvent(type="of_tomorrow"),
     UnknownEvent(type="of tomorrow \ud800", data={"call": {"id": 1}, "x": [1.5, (2, None)], "é": USAGE, "text": "t"}),
+]
+
+# Types that were added later, at the end: the lines before them keep their bytes.
+LATER: list[Event] = [
+    OutputRequested(json_schema='{"type":"object"}', native=True),
+    ModelRetried(attempt=1, tries=5, code="model-overloaded", message="busy", wait_s=0.5),
 ]
 
 

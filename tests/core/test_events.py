@@ -31,10 +31,12 @@ from prowess.core.events import (
     parse_event,
     render_event,
 )
-from prowess.core.values import Decision, Outcome, ToolCall, Usage
+from prowess.core.values import Decision, Outcome, SessionKey, ToolCall, Usage
+from prowess.records.chain import GENESIS, seal
 
 CONTRACT = (
     *("run_started", "output_requested", "epoch_started", "catalog_planned", "model_requested", "model_replied"),
+    "model_retried",
     *("text_delta", "call_delta", "plan_changed", "call_planned", "call_decided"),
     *("approval_asked", "approval_answered", "call_acted"),
     *("skill_loaded", "skill_unloaded", "note_appended", "compacted", "error", "run_finished"),
@@ -157,3 +159,20 @@ def test_a_record_with_old_names_is_read() -> None:
     outcome = {"status": "failed", "content": "c", "code": "look-failed"}
     acted = parse_event({**place, "type": "call_acted", "call_id": "c", "outcome": outcome}).event
     assert isinstance(acted, CallActed) and acted.outcome.code == "probe-failed"
+
+
+def test_an_event_is_its_own_dictionary_and_line() -> None:
+    event = ErrorRaised(code="c", message="m")
+    assert event.to_dict() == {"type": "error", "code": "c", "message": "m", "hint": None}
+    assert json.loads(event.to_json()) == event.to_dict()
+    assert UnknownEvent(type="new", data={"x": 1}).to_dict() == {"type": "new", "x": 1}
+    envelope = envelope_of(event)
+    assert envelope.type == "error" and envelope.to_dict() == render_event(envelope)
+    assert json.loads(envelope.to_json()) == envelope.to_dict()
+
+
+def test_the_line_of_a_stored_event_is_the_stored_text() -> None:
+    sealed, lines = seal(SessionKey(session="s"), GENESIS, [envelope_of(ErrorRaised(code="c", message="ü"), None)])
+    assert [each.to_json() for each in sealed] == lines
+    assert parse_event(json.loads(lines[0])).to_json() == lines[0], "also when it was read again"
+    assert "\n" not in lines[0]

@@ -10,7 +10,6 @@ from inspect import getsource, signature
 import pytest
 
 import prowess
-from prowess.runtime.agent import Agent, AgentOptions, RunOptions
 from prowess.runtime.factories import KitKeywords, KitOptions, SessionKeywords, SessionOptions
 from prowess.skills import discover
 
@@ -31,12 +30,6 @@ def test_a_type_checker_sees_every_lazy_import() -> None:
 def test_a_runtime_takes_the_fields_of_its_options_as_keywords(keywords: type, options: type) -> None:
     declared = {name: hint.__forward_arg__ for name, hint in keywords.__annotations__.items()}
     assert declared == {field.name: field.type for field in fields(options)}
-
-
-def test_one_request_takes_the_keywords_of_an_agent_and_of_its_run() -> None:
-    given = _keywords(Agent.__init__) - {"model", "on_event"}  # on_event is a keyword of the run
-    assert AgentOptions.__annotations__.keys() == given
-    assert RunOptions.__annotations__.keys() == _keywords(Agent.run)
 
 
 def test_a_library_takes_the_keywords_of_discover() -> None:

@@ -26,6 +26,7 @@ LEAST: dict[str, dict[str, Any]] = {  # the fields that an event must have
     "epoch_started": {"why": "run started"},
     "catalog_planned": {"plan": {"shown": [], "tokens": {"budget": 1, "used": 0}}},
     "model_requested": {"bytes": 1, "sha256": "ab"},
+    "model_retried": {"attempt": 1, "tries": 5, "code": "c", "message": "m", "wait_s": 0.5},
     "text_delta": {"text": "x"},
     "call_delta": {"index": 0},
     "plan_changed": {"plan": {"goal": "g", "steps": []}},

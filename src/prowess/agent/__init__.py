@@ -15,6 +15,7 @@
 - output_check: checking an answer against its form, and asking again
 - prompt: the system prompt and the tools that a model is offered
 - recorder: writing events to the log without secrets, and then applying them to the conversation
+- run_error: the error of a result without an answer
 - session: `Session`, one conversation over many runs
 - skill_loader: loading, finding and unloading the skills of a run
 - tool_call: `ToolCallRunner`, which decides, executes and records one call

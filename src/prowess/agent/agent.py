@@ -9,16 +9,17 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, cast, get_args
 
 from typing_extensions import TypeVar
 
 from prowess import __version__
 from prowess.agent.output import OutputForm, render_schema
+from prowess.agent.run_error import make_run_error
 from prowess.core.events import OutputRequested, RunStarted, StopReason
 from prowess.core.ports import Model, ModelInfo, RecordedModel, SkillReader, describe_model
 from prowess.core.values import Part, Plan, ToolCall, Trigger, Usage
-from prowess.errors import ConfigError, ModelError, ProwessError
+from prowess.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     from prowess.workspace.run_file import RunFile
@@ -157,7 +158,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Generic[OutputT]):
-    """Result of a run. `text` is the answer, or a report of what was done and what was not."""
+    """Result of a run. `text` is what the model said: the answer if `ok`, else its last words, which may be none.
+    `stop_reason` says why it stopped."""
 
     text: str
     stop_reason: StopReason
@@ -173,6 +175,8 @@ class Result(Generic[OutputT]):
     code: str | None = None  # code of the failure that the text reports
     warnings: tuple[str, ...] = ()  # files that could not be copied to output_dir
     value: OutputT | None = field(default=None, repr=False)  # of `output`; None without an answer
+    report: str = ""  # the answer, or for a run without one what was done and what was not
+    problems: tuple[str, ...] = ()  # `approve`, `ask` or `on_event` raised, with the exception and its place
 
     @property
     def ok(self) -> bool:
@@ -180,25 +184,17 @@ class Result(Generic[OutputT]):
 
     @property
     def output(self) -> OutputT:
-        """Answer as a value of `output_type`; without one, its text. Raises ProwessError if there is no answer."""
-        if not self.ok:
-            raise _make_no_answer(self)
+        """Answer as a value of `output_type`; without one, its text. Raises RunError if there is no answer."""
+        self.raise_for_status()
         return cast(OutputT, self.value)
 
-
-def _make_no_answer(result: Result[Any]) -> ProwessError:
-    reason = result.stop_reason
-    name = f"{reason}, {result.code}" if result.code else reason
-    message = f"The run {result.run} has no output, because it ended without an answer ({name})."
-    if result.code == "output-invalid":
-        hint = "result.text is the last answer of the model. Try a simpler output_type, or another model."
-        return ProwessError(message, code="output-invalid", hint=hint)
-    hint = "result.text says what was done."
-    if reason == "waiting":
-        hint = "Approve the calls in result.waiting, then run the session again with resume=True."
-    elif reason.startswith("limit:"):
-        hint = "Raise the limit, then run the session again with resume=True."
-    return ProwessError(message, code="no-answer", hint=hint)
+    def raise_for_status(self) -> Self:
+        """Returns this result if it is an answer. Otherwise raises RunError, which says what to do."""
+        if self.ok:
+            return self
+        raise make_run_error(
+            self.stop_reason, session=self.session, waiting=self.waiting, report=self.report, code=self.code
+        )
 
 
 def new_run() -> str:

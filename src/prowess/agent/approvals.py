@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol, get_args, runtime_checkable
 
+from prowess._internal.own_line import describe_raised
 from prowess.agent.call_policy import CallFacts, SkillIdentity
 from prowess.agent.context.state import ApprovalQuestions
 from prowess.agent.recorder import EventWriter, SessionSecrets
@@ -131,11 +132,13 @@ class ApprovalBook:
                 said = await said
         except Exception as error:  # noqa: BLE001 - an approver is foreign code
             problem = f"{type(error).__name__}: {error}"
+            self._record.note_problem(describe_raised("approve", error))
         else:
             answer = parse_answer(call.id, said)
             if answer is not None or said is None:
                 return answer, ""
             problem = f"It said {said!r}, which is none of: once, run, always, no."
+            self._record.note_problem(f"approve gave no answer. {problem}")
         problem = self._secrets.redact_text(problem)
         problem = problem[:500]
         failed = ErrorRaised(code="approver-failed", message=problem)

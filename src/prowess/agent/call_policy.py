@@ -211,9 +211,11 @@ class CallPolicy:
 
 
 def is_asked_each_time(query: PolicyQuery, context: PolicyContext, rules: Sequence[Rules]) -> bool:
-    """True if no earlier approval counts: the configuration or a managed policy always asks about this call, or only
-    the call names the packages to install."""
+    """True if no earlier approval counts: the tool, the configuration or a managed policy always asks about this call,
+    or only the call names the packages to install."""
     if query.kind == "capability" and query.args.get("by") == "call":  # a yes to one package is no yes to another
+        return True
+    if query.tool in context.asking:
         return True
     for name in context.require_approval_for:
         if query.tool == name or query.tool in canonical_tools(name):

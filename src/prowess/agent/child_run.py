@@ -70,7 +70,7 @@ def _make_task(spawn: Spawn, call: ToolCall, parent: Toolkit) -> Task:
 
 def _outcome(result: Result, data: dict[str, object]) -> Outcome:
     """Outcome of the call that a child run carried out."""
-    text = result.text
+    text = result.report
     if result.ok:
         return Outcome(status="ok", content=text, data=data)
     if result.stop_reason == "waiting":

@@ -460,8 +460,13 @@ class _Loop:
         waiting = talk.waiting_calls() if finished.stop_reason == "waiting" else []
         failed = [tool for tool, outcome in talk.outcomes() if outcome.status in _FAILED]
         left_out = [name for name in self._left_out if name not in self._files]
+        text = finished.text
+        if finished.stop_reason not in ("answer", "error"):  # the recorded text is a report, not of the model
+            text = talk.last_text
         return Result(
-            text=finished.text,
+            text=text,
+            report=finished.text,
+            problems=tuple(self._kit.recorder.problems),
             stop_reason=finished.stop_reason,
             usage=finished.usage,
             session=self._kit.recorder.key.session,

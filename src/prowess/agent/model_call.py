@@ -15,7 +15,7 @@ from prowess.agent.agent import AgentSpec
 from prowess.agent.context import ModelRequest
 from prowess.agent.prompt import list_offer
 from prowess.agent.toolkit import Toolkit
-from prowess.core.events import CallDelta, ErrorRaised, ModelReplied, TextDelta
+from prowess.core.events import CallDelta, ModelReplied, ModelRetried, TextDelta
 from prowess.core.ports import SkillsInRequest
 from prowess.core.values import Message, Part, ToolCall
 from prowess.errors import ModelError, ModelOverloaded
@@ -65,8 +65,10 @@ async def ask(
             left = seconds_left()
             if left is not None and wait > left:
                 raise
-            hint = f"Trying again in {wait:.1f} s ({number} of {retry_policy.tries - 1})."
-            await kit.append(ErrorRaised(code=str(error.code), message=error.message, hint=hint))
+            code = str(error.code)
+            tries = retry_policy.tries
+            retried = ModelRetried(attempt=number, tries=tries, code=code, message=error.message, wait_s=wait)
+            await kit.append(retried)
             await retry_policy.sleep(wait)
 
 
@@ -100,6 +102,7 @@ class ShownReply:
         """Begins a reply, or another try of one."""
         self._pieces = []
         self._redaction = None
+        self._decoder.reset()
 
     def __call__(self, delta: TextDelta | CallDelta) -> None:
         if isinstance(delta, CallDelta):

@@ -14,6 +14,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from prowess._internal.own_line import describe_raised
 from prowess.agent.context import Conversation
 from prowess.agent.observers import Observer, Shielded, open_feed
 from prowess.core.events import (
@@ -32,6 +33,7 @@ from prowess.core.events import (
     Event,
     ModelReplied,
     ModelRequested,
+    ModelRetried,
     NoteAppended,
     OutputRequested,
     PlanChanged,
@@ -77,6 +79,7 @@ class Recorder:
         self.run_id: str = run_id
         self.broken: bool = False
         self.observer_errors: list[Exception] = []
+        self.problems: list[str] = []  # of this run: functions of the caller that raised
         self._log = log
         self._lease = lease
         self._clock = clock
@@ -97,6 +100,7 @@ class Recorder:
     def start_run(self, run_id: str) -> None:
         """Begins another run of the session: later events belong to it."""
         self.run_id = run_id
+        self.problems = []
 
     async def append(self, *events: Event | UnknownEvent, run: str | None = None) -> Sequence[Envelope]:
         """Writes the durable events to the log, in this order; then tells the observers all events. `run` is the child
@@ -226,8 +230,9 @@ class Recorder:
             feed.put(envelope)
 
     def observer_failed(self, name: str, error: Exception) -> None:
-        self.observer_errors.append(error)
         why = f"{type(error).__name__}: {error}"
+        self.observer_errors.append(error)
+        self.problems.append(describe_raised("on_event", error))
         with Shielded(lambda _: None):  # a failing `report` must not stop the run
             self._report(f"error: observer {name} does not work, the run goes on: {why}")
 
@@ -247,6 +252,10 @@ class RecorderPart:
     @property
     def broken(self) -> bool:
         return self._whole.broken
+
+    @property
+    def problems(self) -> list[str]:
+        return self._whole.problems
 
     async def append(self, *events: Event | UnknownEvent) -> Sequence[Envelope]:
         return await self._whole.append(*events, run=self.run_id)
@@ -316,6 +325,7 @@ _TEXTS: dict[type, Sequence[str]] = {
     PlanChanged: (),
     NoteAppended: ("text",),
     ErrorRaised: ("message", "hint"),
+    ModelRetried: ("message",),
     SkillLoaded: ("reason",),
     ApprovalAnswered: ("why",),
     Compacted: ("summary",),
@@ -389,6 +399,10 @@ class EventWriter:
     def broken(self) -> bool:
         """True if the record can no longer be written."""
         return self._recorder.broken
+
+    def note_problem(self, text: str) -> None:
+        """Notes that a function of the caller raised, for the result of the run."""
+        self._recorder.problems.append(self._secrets.redact_text(text))
 
     def redact(self, events: Sequence[Event]) -> list[Event | UnknownEvent]:
         """Redacts events without recording them."""

@@ -61,8 +61,10 @@ class Session:
         skills: Sequence[str | SkillRequest] = (),
         files: Sequence[str | tuple[str, str | None]] = (),
         resume: bool = False,
+        deps: object = None,
     ) -> Result[Any]:
-        """Runs one request to its end. `resume` continues a run that was interrupted, waits or reached a limit."""
+        """Runs one request to its end. `resume` continues a run that was interrupted, waits or reached a limit. `deps`
+        replaces those of the session for this run."""
         if not isinstance(request, str):
             kind = type(request).__name__
             raise ConfigError(f"The request is {kind}, not a text.", code="usage", hint="Give a text.")
@@ -86,7 +88,13 @@ class Session:
             resume_arguments=self._resume_arguments,
         )
         self.answered = False
-        result = await run(self.agent, self.kit, task, retry_policy=self._retry_policy)
+        before = self.kit.deps
+        if deps is not None:
+            self.kit.deps = deps
+        try:
+            result = await run(self.agent, self.kit, task, retry_policy=self._retry_policy)
+        finally:
+            self.kit.deps = before
         self.answered = result.ok
         self.usage = add_usage(self.usage, result.usage)
         return result

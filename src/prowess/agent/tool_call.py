@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from prowess._internal.own_line import find_own_line
 from prowess.agent.approvals import EACH_TIME, ApprovalBook
 from prowess.agent.call_policy import CallFacts, CallPolicy
 from prowess.agent.call_repair import CallRepair
@@ -21,6 +22,7 @@ from prowess.agent.recorder import EventWriter, SessionSecrets
 from prowess.core.events import ApprovalAnswered, CallActed, CallDecided, CallPlanned, Event
 from prowess.core.isolation import record_isolation
 from prowess.core.ports import CallGrant, Toolset
+from prowess.core.tool_context import ToolContext
 from prowess.core.tool_table import COMMAND_TOOLS, TOOLS
 from prowess.core.values import Decision, Outcome, Spawn, ToolCall
 from prowess.errors import ProwessError, StoreError, ToolFailed, ToolRetry, WorkspaceUnavailable
@@ -33,6 +35,7 @@ from prowess.tools.session_work import SessionWork
 
 Spawner = Callable[[Spawn, ToolCall], Awaitable[Outcome]]  # carries out a call in a child run
 OnOutput = Callable[[str, bytes], None]
+MakeContext = Callable[[CallGrant], ToolContext[Any]]
 BeforeEnd = Callable[[], Awaitable[object]]  # waits until an outcome may be recorded
 _APPROVED = "approval"  # rule of a decision that a person made when asked
 _MAX_CONTENT = 64 << 10  # most characters of an outcome
@@ -53,6 +56,7 @@ class ToolCallRunner:
         repair: CallRepair,
         on_ask: Literal["wait", "deny"] = "wait",
         on_output: OnOutput | None = None,
+        make_context: MakeContext | None = None,
     ) -> None:
         """Takes `on_ask`, the result of a question that nobody could answer."""
         self.tools = tools
@@ -64,6 +68,7 @@ class ToolCallRunner:
         self._work = work
         self._on_ask: Literal["wait", "deny"] = on_ask
         self._on_output = on_output
+        self._make_context = make_context
         self._spawners: dict[str, Spawner] = {}  # of calls that are being made, by id
         self.watchers: dict[str, OnOutput] = {}  # of the output of calls that are being made, by id
 
@@ -254,21 +259,22 @@ class ToolCallRunner:
             grant = self._grant(facts, decision, granted, can_spawn=spawn is not None)
             result = await self.tools.call(call, grant)
             if not isinstance(result, Spawn):
-                return result
+                if call.tool == "ask_user" and "problem" in result.data:
+                    self._record.note_problem(str(result.data["problem"]))
+                return _with_files(result, grant)
             if spawn is None:
                 raise ToolFailed("The tool asked for a child run, but child runs are disabled here.")
             return await spawn(result, call)
         except ToolRetry as error:
-            return _invalid(error)
+            hint = None if call.tool in TOOLS else "Call it again with other arguments."
+            return _invalid(error, hint)
         except ToolFailed as error:
             return Outcome(status="failed", code="tool-failed", content=str(error))
         except ProwessError as error:
             self._check_record(error)
             return _failed(error)
         except Exception as error:  # noqa: BLE001 - a tool is foreign code, and its errors must not end the run
-            hint = "This is a mistake in the tool, not in the call."
-            text = f"{type(error).__name__}: {error}"
-            return Outcome(status="failed", code="tool-raised", content=text[:2000], hint=hint)
+            return _raised(call, error)
         except asyncio.CancelledError:
             if not self._record.broken:
                 interrupted = _interrupted(facts, time.monotonic() - began)
@@ -286,6 +292,7 @@ class ToolCallRunner:
             env=self._environment(facts),
             granted=frozenset(granted),
             on_output=self.watchers.get(call.id, self._on_output),
+            make_context=self._make_context,
         )
 
     def _environment(self, facts: CallFacts) -> dict[str, str]:
@@ -418,9 +425,26 @@ def _said_no(query: PolicyQuery) -> str:
     return f"A person said no to installing {names[:500]}."
 
 
-def _invalid(error: ToolRetry) -> Outcome:
+def _invalid(error: ToolRetry, hint: str | None = None) -> Outcome:
     """Outcome of a call that the model has to write again."""
-    return Outcome(status="failed", code="invalid-call", content=str(error))
+    return Outcome(status="failed", code="invalid-call", content=str(error), hint=hint)
+
+
+def _raised(call: ToolCall, error: Exception) -> Outcome:
+    """Outcome of a tool that raised. Its place in the code is for people, in `data`, and not for the model."""
+    kind = type(error).__name__
+    text = f"{call.tool} raised {kind}: {error}"
+    data = {"raised": kind, "at": find_own_line(error)}
+    hint = "This is a mistake in the tool, not in the call."
+    return Outcome(status="failed", code="tool-raised", content=text[:2000], hint=hint, data=data)
+
+
+def _with_files(outcome: Outcome, grant: CallGrant) -> Outcome:
+    """Adds the files that a function wrote, which are files of the run like those of a script."""
+    if not grant.made:
+        return outcome
+    files = [*outcome.data.get("output_files", ()), *grant.made.values()]
+    return replace(outcome, data={**outcome.data, "output_files": files})
 
 
 def _failed(error: ProwessError) -> Outcome:

@@ -31,11 +31,13 @@ from prowess.agent.tool_call import BeforeEnd, OnOutput, Spawner, ToolCallRunner
 from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
 from prowess.core.events import Event, ModelReplied, PlanChanged, RunFinished, RunStarted
 from prowess.core.ports import CallGrant, SecretProvider, Toolset
+from prowess.core.tool_context import ToolContext
 from prowess.core.values import CatalogPlan, Outcome, Part, Plan, ToolCall, ToolSpec, Trigger
 from prowess.errors import ProwessError, ResourceNotFound, SkillDenied
 from prowess.policy.allowed_tools import canonical_tools
 from prowess.policy.decision import PolicyContext
 from prowess.tools.builtin import BuiltinTools, make_tools
+from prowess.tools.context_files import SessionFiles
 from prowess.tools.run.programs import Programs
 from prowess.tools.session_work import LoadedSkill, SessionWork
 from prowess.tools.skills.loaded import LoadedSkills
@@ -61,10 +63,13 @@ class Toolkit:
         parent: Toolkit | None = None,
         ancestry: tuple[str, ...] = (),
         goes_on: bool = False,
+        deps: object = None,
     ) -> None:
-        """Takes `resume_arguments`, the command-line options that are needed again to repeat a run, and for a child run
-        the kit of its parent and the ids of the skills that led to it, outermost first. `goes_on`: a later kit goes on
-        with the run, and with the questions that are open."""
+        """Takes `resume_arguments`, the command-line options that are needed again to repeat a run, `deps`, the object
+        that functions find in their ToolContext, and for a child run the kit of its parent and the ids of the skills
+        that led to it, outermost first. `goes_on`: a later kit goes on with the run, and with the questions that are
+        open."""
+        self.deps: object = deps
         self.skills = skills
         self.work = work
         self.recorder = recorder
@@ -91,14 +96,16 @@ class Toolkit:
         self._plan_limits: Mapping[str, int] = {}
         self._numbers: Counter[str] = Counter()  # of the call ids of each kind
         self._busy: set[asyncio.Future[None]] = set()  # calls that are being made
-        given = [spec.name for spec in self._given_specs()]
-        context = replace(policy.surroundings, given=frozenset(given))
+        given = self._given_specs()
+        asking = frozenset(spec.name for spec in given if spec.requires_approval)
+        names = frozenset(spec.name for spec in given)
+        context = replace(policy.surroundings, given=names, asking=asking)
         self.offer: SkillOffer = SkillOffer(skills, policy, context, self.style)
         self._loader = SkillLoader(skills, work, self._contents, self.offer, self._record, self.secrets)
         self.shelf: LoadedSkills = self._make_shelf()
         own = self._make_own_tools()
         self._own = own
-        self._tool_names = [*own.names(), *given]
+        self._tool_names = [*own.names(), *names]
         joined = Joined(own, *toolsets) if toolsets else own
         self.calls: ToolCallRunner = self._make_runner(joined, context, parent)
 
@@ -155,6 +162,16 @@ class Toolkit:
             repair=repair,
             on_ask=self.policy.on_ask,
             on_output=self._on_output,
+            make_context=self._make_context,
+        )
+
+    def _make_context(self, grant: CallGrant) -> ToolContext[Any]:
+        return ToolContext(
+            session=self.recorder.key,
+            run=self.recorder.run_id,
+            call_id=grant.call_id,
+            files=SessionFiles(self.work, grant),
+            deps=self.deps,
         )
 
     # --- prompt and schemas -----------------------------------------------------------------------------------------
@@ -366,6 +383,7 @@ class Toolkit:
             on_output=self._on_output,
             parent=self,
             ancestry=(*self.ancestry, skill),
+            deps=self.deps,
         )
 
     async def _load_first(self, args: Mapping[str, Any], grant: CallGrant) -> Outcome:

@@ -28,6 +28,7 @@ from prowess.core.events import (
     Event,
     ModelReplied,
     ModelRequested,
+    ModelRetried,
     PlanChanged,
     RunFinished,
     RunStarted,
@@ -164,7 +165,7 @@ class Display:
             case ModelReplied():
                 self._tokens += event.usage.input + event.usage.output
                 self._text = ""
-            case ModelRequested() | RunFinished():
+            case ModelRequested() | ModelRetried() | RunFinished():
                 self._text = ""
             case SkillLoaded():
                 self._skill = one_line(event.name or event.id)

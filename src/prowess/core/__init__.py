@@ -6,6 +6,7 @@
 - findings: severity, message, hint and reason of every finding code
 - isolation: writes isolation into records, and reads it from them
 - ports: protocols of models, tools, workspaces, stores and approvers
+- tool_context: `ToolContext`, with which a function finds its session, files and dependencies
 - tool_table: facts about each built-in tool: risk, aliases, arguments, profiles, texts
 - values: values of a run: messages, calls, outcomes, decisions, plans
 """

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 def to_json(value: Any) -> Any:
     """Converts to plain JSON data. Tuples become lists, named tuples objects. A field that is None stays, because
-    readers rely on it."""
+    readers rely on it. A field that is not compared (`field(compare=False)`) is left out."""
     kind = type(value)
     if kind in _SCALARS:
         return value
@@ -54,7 +54,7 @@ def to_json(value: Any) -> Any:
 @cache
 def _field_names(cls: type) -> tuple[str, ...]:
     if is_dataclass(cls):
-        return tuple(field.name for field in fields(cls))
+        return tuple(field.name for field in fields(cls) if field.compare)
     return getattr(cls, "_fields", ()) if issubclass(cls, tuple) else ()
 
 

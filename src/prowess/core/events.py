@@ -6,6 +6,7 @@ unknown type is kept unchanged, so that a record written by a newer release stil
 
 from __future__ import annotations
 
+import json
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,8 +53,23 @@ StopReason = Literal[
 ]
 
 
+class EventValue:
+    """Base of all events: the JSON form of an event without its place."""
+
+    __slots__ = ()
+    type: ClassVar[Any]  # a literal text in each of them
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns its type and its fields, as plain JSON data. `Envelope.to_dict` adds session, run and number."""
+        return {"type": self.type, **to_json(self)}
+
+    def to_json(self) -> str:
+        """Returns `to_dict` as one line."""
+        return _render(self.to_dict())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunStarted:
+class RunStarted(EventValue):
     """Opens a run, and states the schema of every line after it."""
 
     type: ClassVar[Literal["run_started"]] = "run_started"
@@ -76,16 +92,16 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputRequested:
+class OutputRequested(EventValue):
     """Form that the answer of the run must have. Only the program that began the run can check it."""
 
-    type: ClassVar[str] = "output_requested"
+    type: ClassVar[Literal["output_requested"]] = "output_requested"
     json_schema: str  # JSON text: a model sees the fields in this order, and a log sorts the keys of objects
     native: bool = False  # the provider holds the model to the schema; otherwise the system text has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochStarted:
+class EpochStarted(EventValue):
     """Starts an epoch: the request no longer extends the one before it. `why` is the reason. System text, tools and the
     transcript together give the bytes of the request. A field that is None did not change."""
 
@@ -97,7 +113,7 @@ class EpochStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogPlanned:
+class CatalogPlanned(EventValue):
     """Catalog that the model is shown from now on."""
 
     type: ClassVar[Literal["catalog_planned"]] = "catalog_planned"
@@ -105,7 +121,7 @@ class CatalogPlanned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequested:
+class ModelRequested(EventValue):
     """Size and hash of the neutral request. Its bytes can be rebuilt from the events before this one."""
 
     type: ClassVar[Literal["model_requested"]] = "model_requested"
@@ -114,7 +130,7 @@ class ModelRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelReplied:
+class ModelReplied(EventValue):
     """Reply of the model: text, calls and usage."""
 
     type: ClassVar[Literal["model_replied"]] = "model_replied"
@@ -128,7 +144,20 @@ class ModelReplied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextDelta:
+class ModelRetried(EventValue):
+    """The request failed and is sent again, the same bytes. Text since the last `model_requested` is to be taken back.
+    Recorded for each retry, before the wait, also if no text was shown."""
+
+    type: ClassVar[Literal["model_retried"]] = "model_retried"
+    attempt: int  # number of the try that failed, from 1
+    tries: int  # most tries
+    code: str
+    message: str
+    wait_s: float  # seconds until the next try
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta(EventValue):
     """Piece of the reply as it arrives. Ephemeral: `model_replied` holds the whole text."""
 
     type: ClassVar[Literal["text_delta"]] = "text_delta"
@@ -136,7 +165,7 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallDelta:
+class CallDelta(EventValue):
     """Piece of a call as it arrives: first `tool`, then its arguments as JSON text. Ephemeral."""
 
     type: ClassVar[Literal["call_delta"]] = "call_delta"
@@ -146,7 +175,7 @@ class CallDelta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanChanged:
+class PlanChanged(EventValue):
     """Plan as the model changed it."""
 
     type: ClassVar[Literal["plan_changed"]] = "plan_changed"
@@ -154,7 +183,7 @@ class PlanChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallPlanned:
+class CallPlanned(EventValue):
     """Call that the model requested. Nothing is decided yet."""
 
     type: ClassVar[Literal["call_planned"]] = "call_planned"
@@ -162,7 +191,7 @@ class CallPlanned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallDecided:
+class CallDecided(EventValue):
     """Decision about a call, written before the call is executed. A call without `call_acted` after it was
     interrupted."""
 
@@ -172,7 +201,7 @@ class CallDecided:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalAsked:
+class ApprovalAsked(EventValue):
     """Question to a person about a call or a capability."""
 
     type: ClassVar[Literal["approval_asked"]] = "approval_asked"
@@ -183,7 +212,7 @@ class ApprovalAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalAnswered:
+class ApprovalAnswered(EventValue):
     """Answer of a person to a question about a call."""
 
     type: ClassVar[Literal["approval_answered"]] = "approval_answered"
@@ -198,7 +227,7 @@ class ApprovalAnswered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallActed:
+class CallActed(EventValue):
     """Result of a call. The outcome has the state that the tool wanted; `state_delta` has the state that the session
     accepted."""
 
@@ -209,7 +238,7 @@ class CallActed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkillLoaded:
+class SkillLoaded(EventValue):
     """Skill that was put to use, pinned by its digest."""
 
     type: ClassVar[Literal["skill_loaded"]] = "skill_loaded"
@@ -222,7 +251,7 @@ class SkillLoaded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkillUnloaded:
+class SkillUnloaded(EventValue):
     """Skill that is no longer in use."""
 
     type: ClassVar[Literal["skill_unloaded"]] = "skill_unloaded"
@@ -231,7 +260,7 @@ class SkillUnloaded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoteAppended:
+class NoteAppended(EventValue):
     """Text that the runtime, not the model or the user, added at the end of the request."""
 
     type: ClassVar[Literal["note_appended"]] = "note_appended"
@@ -243,7 +272,7 @@ NO_SUMMARY = "No summary: "  # prefix of the error message when a model was aske
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
+class Compacted(EventValue):
     """Earlier part of the request that was shortened."""
 
     type: ClassVar[Literal["compacted"]] = "compacted"
@@ -257,7 +286,7 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorRaised:
+class ErrorRaised(EventValue):
     """Problem of a run: the error that ended it, or a failure that the run survived."""
 
     type: ClassVar[Literal["error"]] = "error"
@@ -267,7 +296,7 @@ class ErrorRaised:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFinished:
+class RunFinished(EventValue):
     """Ends a run and says why it stopped."""
 
     type: ClassVar[Literal["run_finished"]] = "run_finished"
@@ -286,6 +315,12 @@ class UnknownEvent:
     type: str
     data: dict[str, Any] = field(default_factory=dict)
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": self.type, **to_json(self.data)}
+
+    def to_json(self) -> str:
+        return _render(self.to_dict())
+
 
 Event = (
     RunStarted
@@ -294,6 +329,7 @@ Event = (
     | CatalogPlanned
     | ModelRequested
     | ModelReplied
+    | ModelRetried
     | TextDelta
     | CallDelta
     | PlanChanged
@@ -331,8 +367,30 @@ class Envelope:
     line: str = field(default="", repr=False, compare=False)  # the stored text, without its line feed
 
     @property
+    def type(self) -> str:
+        return self.event.type
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the event with its place, as the flat JSON object that `--json` prints."""
+        return render_event(self)
+
+    def to_json(self) -> str:
+        """Returns one line: the stored text of a durable event."""
+        if self.line:
+            return self.line
+        data = self.to_dict()
+        sealed = data.pop("hash", None)
+        text = _render(data)
+        return text if sealed is None else f'{text[:-1]},"hash":"{sealed}"}}'
+
+    @property
     def key(self) -> SessionKey:
         return SessionKey(tenant=self.tenant, app=self.app, user=self.user, session=self.session)
+
+
+def _render(data: Mapping[str, Any]) -> str:
+    """Writes JSON as the log does: sorted keys, ASCII, no spaces."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
 def render_at(moment: datetime) -> str:

@@ -38,8 +38,10 @@ from prowess.core.values import (
     ToolSpec,
     Trigger,
 )
+from prowess.errors import ToolFailed
 
 if TYPE_CHECKING:
+    from prowess.core.tool_context import ToolContext
     from prowess.skills.skill import Skill
     from prowess.workspace.layout import Layout
     from prowess.workspace.process.command import Ended
@@ -192,6 +194,14 @@ class CallGrant:
     env: Mapping[str, str] = field(default_factory=dict)  # of the run: declared secrets, and variables set by the model
     granted: frozenset[str] = frozenset()  # capabilities that an answer, not a rule, allowed for this call
     on_output: Callable[[str, bytes], None] | None = None  # ("stdout" | "stderr", redacted bytes), as they arrive
+    made: dict[str, dict[str, Any]] = field(default_factory=dict)  # files that the tool wrote below out/, by name
+    make_context: Callable[[CallGrant], ToolContext[Any]] | None = None  # of this grant; None: outside of an agent
+
+    def context(self) -> ToolContext[Any]:
+        """Makes the context of this call, in the event loop of the session."""
+        if self.make_context is None:
+            raise ToolFailed("The tool needs a ToolContext, and was called without an agent.")
+        return self.make_context(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,6 +110,7 @@ class ToolSpec:
     description: str
     parameters: dict[str, Any] = field(default_factory=dict)
     read_only: bool = False
+    requires_approval: bool = field(default=False, compare=False)  # not compared, so not recorded: no model is told it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,6 +297,11 @@ class SessionKey:
                 problem = f"SessionKey.{name} cannot be {text!r}."
                 hint = "Use 1 to 200 characters on one line, without a slash at the start or spaces at either end."
                 raise StoreError(problem[:300], code="session-key-invalid", hint=hint)
+
+    @property
+    def id(self) -> str:
+        """Name of the session."""
+        return self.session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

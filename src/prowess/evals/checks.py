@@ -17,7 +17,7 @@ from prowess._internal.json_values import are_equal, load_only_json
 from prowess._internal.paths import inside
 from prowess._internal.text import name_some, one_line
 from prowess.core.findings import visible
-from prowess.errors import WorkspaceError
+from prowess.errors import WorkspaceError, in_one_line
 from prowess.evals.case import Case, Constraints, EvalShape, FileExpected, OutputExpected, SkillsExpected, StepRule
 from prowess.evals.results import CheckKind, CheckResult, Status
 from prowess.policy.call_patterns import parse_call_pattern
@@ -55,7 +55,7 @@ def check_case(case: Case, base: str) -> Iterator[tuple[str, str]]:
             if name == "json_schema" and value is not None:
                 check_schema(_load_schema(base, value))
         except _CANNOT_BE_MADE as error:
-            yield path.lstrip("."), visible(one_line(str(error), 300))
+            yield path.lstrip("."), visible(one_line(in_one_line(error), 300))
 
 
 def _values_of(value: object, path: str = "", name: str = "") -> Iterator[tuple[str, str, object]]:
@@ -128,7 +128,7 @@ def _make_all(kind: CheckKind, checks: Iterable[NamedCheck]) -> Iterator[CheckRe
         try:
             found = check()
         except _CANNOT_BE_MADE as error:
-            found = CheckAnswer(False, f"could not be checked: {error}")
+            found = CheckAnswer(False, f"could not be checked: {in_one_line(error)}")
         yield CheckResult(kind=kind, name=name, **found._asdict())
 
 

@@ -66,6 +66,7 @@ class PolicyContext:
     isolation: Isolation | None = None
     enabled: frozenset[str] = frozenset()  # high-risk tools that are switched on
     require_approval_for: tuple[str, ...] = ()  # Prowess names or aliases
+    asking: frozenset[str] = frozenset()  # tools that the caller added with `requires_approval`
     commands_allow: tuple[str, ...] = ()
     commands_deny: tuple[str, ...] = ()
     require_isolation: bool = False
@@ -371,6 +372,9 @@ def _by_required_approval(request: PolicyQuery, around: PolicyContext) -> Decisi
     asked = set(around.require_approval_for)
     for name in around.require_approval_for:
         asked.update(canonical_tools(name))
+    if request.tool in around.asking:
+        why = f"Whoever gave {request.tool} to this agent wants a person to be asked before every call of it."
+        return Decision(verdict="ask", rule="tool:requires_approval", why=why)
     if request.tool not in asked:
         return None
     why = f"The configuration asks before every {request.tool}."

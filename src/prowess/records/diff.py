@@ -30,6 +30,7 @@ from prowess.core.events import (
     Event,
     ModelReplied,
     ModelRequested,
+    ModelRetried,
     NoteAppended,
     RunFinished,
     SkillLoaded,
@@ -174,6 +175,8 @@ def settled(events: Sequence[Envelope]) -> list[Envelope]:
         if isinstance(event, ModelRequested):
             dropped.update(pending)
             tried[envelope.run] = [place]
+        elif isinstance(event, ModelRetried):
+            dropped.add(place)
         elif not isinstance(event, ErrorRaised):
             pending.clear()
         elif event.hint and event.hint.startswith("Trying again"):

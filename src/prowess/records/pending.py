@@ -19,7 +19,7 @@ from prowess.core.events import (
 )
 from prowess.core.ports import EventLog
 from prowess.core.values import Decision, SessionKey, ToolCall
-from prowess.errors import AuditBroken
+from prowess.errors import AuditBroken, in_one_line
 from prowess.records.marks import Marks
 
 _LINES = ('"type":"run_', '"type":"call_', '"type":"approval_')  # a session can have very many other events
@@ -78,7 +78,7 @@ async def read_waiting(log: EventLog, key: SessionKey, marks: Marks | None) -> P
                 if isinstance(envelope.event, CallPlanned):
                     calls.add(envelope.event.call.id)
     except (AuditBroken, ValueError, RecursionError) as broken:
-        damage = str(broken)[:300]
+        damage = in_one_line(broken)[:300]
         return PendingSession(key, (), frozenset(), damage)
     questions = find_questions(key, envelopes, marks)
     return PendingSession(key, tuple(questions), frozenset(calls))

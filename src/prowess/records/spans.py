@@ -29,6 +29,7 @@ from prowess.core.events import (
     ErrorRaised,
     ModelReplied,
     ModelRequested,
+    ModelRetried,
     RunFinished,
     RunStarted,
     SkillLoaded,
@@ -120,7 +121,7 @@ class SpanTeller:
             self._sink.note(("run", run), "prowess.epoch", at, {"prowess.why": event.why})
         elif isinstance(event, Compacted):
             self._sink.note(("run", run), "prowess.compacted", at, {"prowess.why": event.why})
-        elif isinstance(event, ErrorRaised):
+        elif isinstance(event, ErrorRaised | ModelRetried):
             if opened.chat is not None:
                 self._sink.close(opened.chat, at, {}, event.code)
                 opened.chat = None

@@ -27,6 +27,7 @@ from prowess.core.events import (
     Event,
     ModelReplied,
     ModelRequested,
+    ModelRetried,
     NoteAppended,
     OutputRequested,
     PlanChanged,
@@ -41,6 +42,7 @@ from prowess.core.values import Outcome, ToolCall, Usage
 from prowess.records.call_text import render_doing, render_done
 
 _STEP_MARKS = {"completed": "[x]", "in_progress": "[>]", "pending": "[ ]"}
+_RETRY = "Trying again"
 _LONGEST_REPLY = 4000  # characters of the text that comes with a model's calls, live
 
 
@@ -225,6 +227,11 @@ def _model_replied(event: ModelReplied, _: EventContext) -> EventText:
         return EventText(line, story)
     shown = said[:_LONGEST_REPLY].split("\n")
     return EventText(line, story, [EventLine("text", each) for each in shown])
+
+
+def _model_retried(event: ModelRetried, context: EventContext) -> EventText:
+    again = f"{_RETRY} in {event.wait_s:.1f} s ({event.attempt} of {event.tries - 1})."
+    return _error_raised(ErrorRaised(code=event.code, message=event.message, hint=again), context)
 
 
 def _run_finished(event: RunFinished, _: EventContext) -> EventText:
@@ -454,10 +461,9 @@ def _error_raised(event: ErrorRaised, _: EventContext) -> EventText:
     line = EventLine("error", f"error: {message} [{code}]", hint)
     story = EventLine("error", message, code=code)
     said = f"{one_line(message, 300)} {one_line(hint, 300)}"
-    if hint.startswith("Trying again"):
+    if hint.startswith(_RETRY):  # so a retry was recorded before there was `model_retried`
         live = EventLine("error", f"{said} [{one_line(code)}]")
-        doing = f"waiting: {one_line(message)}"
-        return EventText(line, story, [live], doing)
+        return EventText(line, story, [live], doing=f"waiting: {one_line(message)}")
     if code == "skill-not-found" and "taken as" in message:
         live = EventLine("warning", f"warning: {said}".rstrip())
         return EventText(line, story, [live])
@@ -480,6 +486,7 @@ _TABLE: dict[type[Any], Callable[[Any, EventContext], EventText]] = {
     TextDelta: _text_delta,
     CallDelta: _call_delta,
     ModelReplied: _model_replied,
+    ModelRetried: _model_retried,
     RunFinished: _run_finished,
     CallPlanned: _call_planned,
     CallDecided: _call_decided,

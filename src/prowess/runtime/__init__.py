@@ -16,6 +16,7 @@
 - loop_thread: an event loop in a thread of its own
 - output_type: makes the form of an answer from a Python type
 - policy_files: reads policy files and turns settings into values for `policy`
+- python_words: errors that leave a public function name keywords, not options of the command line
 - recorded_output: the form of the answer of a recorded run
 - runtime: `Runtime`, which holds configuration, trust and skills of one call
 - session_models: makes and keeps the models of sessions

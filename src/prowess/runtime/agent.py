@@ -40,6 +40,7 @@ from prowess.runtime.arguments import (
 from prowess.runtime.factories import SessionOptions, open_session
 from prowess.runtime.loop_thread import shared_loop
 from prowess.runtime.output_type import make_output
+from prowess.runtime.python_words import PythonDoor
 from prowess.runtime.runtime import check_model
 from prowess.runtime.services.files import copy_files
 from prowess.runtime.session_models import KeptModels
@@ -64,6 +65,7 @@ class AgentOptions(TypedDict, total=False):
     protocol: ProtocolName | None
     on_ask: Literal["wait", "deny"]
     summarise: bool
+    deps: object
     settings: Mapping[str, object] | None
 
 
@@ -77,6 +79,7 @@ class RunOptions(TypedDict, total=False):
     resume: bool
     must_exist: bool
     on_event: Observers
+    deps: object
     tenant: str
     app: str
     user: str
@@ -85,6 +88,7 @@ class RunOptions(TypedDict, total=False):
 class Agent(Generic[OutputT]):
     """Agent with skills. It may be used by several threads and event loops at the same time."""
 
+    @PythonDoor()
     def __init__(
         self,
         model: str | Model | None = None,
@@ -105,6 +109,7 @@ class Agent(Generic[OutputT]):
         on_ask: Literal["wait", "deny"] = "wait",
         summarise: bool = False,
         output_type: type[OutputT] | None = None,
+        deps: object = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
         """Reads the configuration and checks the arguments. Opens nothing.
@@ -112,9 +117,9 @@ class Agent(Generic[OutputT]):
         `skills`: one or a list of folders, addresses, skills made in code, skill sources, catalogs, libraries, and the
         words "builtin" and "default". An empty list means no skills. Folders are read again for each session, a
         catalog is a snapshot, and a library is followed: its owner reloads it. `approve`: names of tools that need no
-        question, or a function. `tools`: functions, tools and sets of tools, or one of them. `output_type`: type of
-        `result.output`: a pydantic model, a dataclass, a TypedDict or a plain type. `settings`: any other setting by
-        its dotted name, such as {"skills.budget": 2000}.
+        question, or a function. `tools`: functions, tools and sets of tools, or one of them. `deps`: an object that
+        they find in their ToolContext. `output_type`: type of `result.output`: a pydantic model, a dataclass, a
+        TypedDict or a plain type. `settings`: any other setting by its dotted name, such as {"skills.budget": 2000}.
         """
         toolsets = as_toolsets(tools)
         check_asker(ask)
@@ -143,6 +148,7 @@ class Agent(Generic[OutputT]):
             on_ask=on_ask,
             summarise=summarise,
             output=make_output(output_type),
+            deps=deps,
         )
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -158,6 +164,7 @@ class Agent(Generic[OutputT]):
         resume: bool = False,
         must_exist: bool = False,
         on_event: Observers = (),
+        deps: object = None,
         tenant: str = "default",
         app: str = "default",
         user: str = "default",
@@ -166,14 +173,16 @@ class Agent(Generic[OutputT]):
 
         `files` are copied into the workspace. `output_dir` is the folder that files from the run are copied to; a file
         that exists there is not replaced, and `result.warnings` says so. `use` names skills to activate at once.
-        `session` names the conversation that goes on, and `resume` continues its last run.
+        `session` names the conversation that goes on, and `resume` continues its last run. `deps` replaces those of the
+        agent.
         """
-        paths = as_paths(files)
         opening = self.session(session, must_exist=must_exist, tenant=tenant, app=app, user=user)
-        async with opening as chat:
-            return await chat.run(
-                request, files=paths, use=use, output_dir=output_dir, resume=resume, on_event=on_event
-            )
+        with PythonDoor():
+            paths = as_paths(files)
+            async with opening as chat:
+                return await chat.run(
+                    request, files=paths, use=use, output_dir=output_dir, resume=resume, on_event=on_event, deps=deps
+                )
 
     def run_sync(self, request: str = "", **options: Unpack[RunOptions]) -> Result[OutputT]:
         """Runs one request in a thread of its own, and waits. An event loop may be running here."""
@@ -203,7 +212,6 @@ class Agent(Generic[OutputT]):
             self._options,
             session=id,
             must_exist=must_exist,
-            on_event=self._observers,
             tenant=tenant,
             app=app,
             user=user,
@@ -211,8 +219,9 @@ class Agent(Generic[OutputT]):
         if self._was_used:
             self._runtime.library.reload()
         self._was_used = True
-        async with open_session(self._runtime, options) as opened:
-            yield AgentSession(opened)
+        with PythonDoor():
+            async with open_session(self._runtime, options) as opened:
+                yield AgentSession(opened, self._observers)
 
     def __enter__(self) -> Self:
         return self
@@ -238,8 +247,9 @@ class Agent(Generic[OutputT]):
 class AgentSession(Generic[OutputT]):
     """Open conversation of an agent."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, observers: Sequence[Observer] = ()) -> None:
         self._session = session
+        self._observers = observers
 
     @property
     def id(self) -> str:
@@ -273,12 +283,16 @@ class AgentSession(Generic[OutputT]):
         output_dir: str | os.PathLike[str] | None = None,
         resume: bool = False,
         on_event: Observers = (),
+        deps: object = None,
     ) -> Result[OutputT]:
-        """Runs one request to its end, with the conversation so far."""
-        paths = as_paths(files)
-        watching = as_observers(on_event)
-        async with self._session.kit.recorder.watched_by(watching):
-            result = await self._session.run(request, skills=list(use), files=paths, resume=resume)
+        """Runs one request to its end, with the conversation so far. `deps` replaces those of the agent."""
+        session = self._session
+        recorder = session.kit.recorder
+        with PythonDoor():
+            paths = as_paths(files)
+            async with recorder.watched_by([*self._observers, *as_observers(on_event)]):
+                result = await session.run(request, skills=list(use), files=paths, resume=resume, deps=deps)
+        result = replace(result, problems=tuple(recorder.problems))  # now the observers have seen all of it
         if output_dir is None:
             return result
         return await asyncio.to_thread(_copy_files, result, os.fspath(output_dir))
@@ -292,9 +306,10 @@ class AgentSession(Generic[OutputT]):
         output_dir: str | os.PathLike[str] | None = None,
         resume: bool = False,
         on_event: Observers = (),
+        deps: object = None,
     ) -> AsyncGenerator[Envelope]:
         """Yields every event of one request as it happens. Leaving early ends the run."""
-        work = partial(self.run, request, files=files, use=use, output_dir=output_dir, resume=resume)
+        work = partial(self.run, request, files=files, use=use, output_dir=output_dir, resume=resume, deps=deps)
         async with aclosing(_stream(work, as_observers(on_event))) as events:
             async for event in events:
                 yield event

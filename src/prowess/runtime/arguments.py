@@ -139,7 +139,7 @@ def _check_parameters(approve: Callable[..., Any]) -> None:
         inspect.signature(approve).bind(None, None)
     except TypeError as error:
         message = f"approve cannot be called with a call and a decision: {error}."
-        raise ConfigError(message, code="approve-invalid", hint=_APPROVE) from error
+        raise ConfigError(message, code="approve-invalid", hint=_APPROVE) from None
     except ValueError:  # written in C: the signature is not known
         return
 

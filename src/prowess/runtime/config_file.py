@@ -51,7 +51,7 @@ def load_config_text(path: str) -> ConfigText:
         why = getattr(error, "strerror", None) or str(error)
         message = f"{path} cannot be read: {why}."
         hint = "It must be a readable, regular file."
-        raise ConfigError(message, code="config-unreadable", hint=hint) from error
+        raise ConfigError(message, code="config-unreadable", hint=hint) from None
     if len(data) > LIMIT_BYTES:
         raise ConfigError(
             f"{path} is larger than 1 MiB.",
@@ -63,7 +63,7 @@ def load_config_text(path: str) -> ConfigText:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         message = f"{path}:{line}: not UTF-8."
-        raise ConfigError(message, code="config-not-utf8", hint="Save the file as UTF-8.") from error
+        raise ConfigError(message, code="config-not-utf8", hint="Save the file as UTF-8.") from None
     parse = _parse_json if path.endswith(".json") else _parse_toml
     table = parse(path, text)
     return ConfigText(path=path, text=text, sha256=content_sha256(data), table=table)
@@ -122,7 +122,7 @@ def _parse_toml(path: str, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         found = re.search(r"\(at line (\d+), column \d+\)", str(error))
         line = int(found[1]) if found else None
-        raise _syntax(path, line, _why(error)) from error
+        raise _syntax(path, line, _why(error)) from None
 
 
 def _parse_json(path: str, text: str) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _parse_json(path: str, text: str) -> dict[str, Any]:
         table = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None)
-        raise _syntax(path, line, _why(error)) from error
+        raise _syntax(path, line, _why(error)) from None
     if not isinstance(table, dict):
         check_type("the file", "an object", table, path)
     return table

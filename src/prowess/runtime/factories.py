@@ -94,6 +94,7 @@ class KitOptions:
     goes_on: bool = False  # take up the history of the session; the run begins with the first call
     offer: Offer | None = None  # tools for the model of another agent; None: as configured
     prefix: str = ""  # of the names of these tools
+    deps: object = None  # object that functions find in their ToolContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +134,7 @@ class KitKeywords(TypedDict, total=False):
     goes_on: bool
     offer: Offer | None
     prefix: str
+    deps: object
 
 
 class SessionKeywords(KitKeywords, total=False):
@@ -260,6 +262,7 @@ async def _open_kit(
         on_output=options.on_output,
         resume_arguments=options.resume_arguments,
         goes_on=options.goes_on,
+        deps=options.deps,
     )
     hidden = await configured_secrets(runtime)
     kit.secrets.hide(hidden)

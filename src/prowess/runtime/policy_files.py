@@ -235,7 +235,7 @@ def read_policy(path: str) -> str:
         return data.decode()
     except (OSError, UnicodeDecodeError) as error:
         message = f"The policy {path} cannot be read: {_reason(error, path)}."
-        raise ConfigError(message, code="policy-unreadable", hint="Nothing runs without it.") from error
+        raise ConfigError(message, code="policy-unreadable", hint="Nothing runs without it.") from None
 
 
 def _reason(error: OSError | UnicodeDecodeError, path: str) -> str:

@@ -41,6 +41,7 @@ from prowess.runtime.callers import (
 from prowess.runtime.factories import KitOptions
 from prowess.runtime.kit_home import KitHome, list_names, make_version
 from prowess.runtime.kit_session import KitSession, SchemaForm, render_schemas
+from prowess.runtime.python_words import PythonDoor
 from prowess.runtime.storage import new_session
 from prowess.skills.skill import Changes
 from prowess.stores.memory import MemoryEventLog
@@ -54,6 +55,7 @@ class SkillKit:
     over the same library. Use `async with` or `with`, or close the kit, so that nothing is left running.
     """
 
+    @PythonDoor()
     def __init__(
         self,
         *skills: SkillPlaces,
@@ -75,6 +77,7 @@ class SkillKit:
         tenant: str = "default",
         app: str = "default",
         user: str = "default",
+        deps: object = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
         """Reads the configuration and checks the arguments. Opens nothing. Without `skills`: the default places.
@@ -100,6 +103,7 @@ class SkillKit:
             tenant=tenant,
             app=app,
             user=user,
+            deps=deps,
             goes_on=True,
             offer=offer,
             prefix=prefix,

@@ -26,7 +26,7 @@ from prowess._internal.state_folder import ensure_ignored
 from prowess._internal.worker_thread import OneThread
 from prowess.core.events import CallActed, Envelope, RunFinished, RunStarted, parse_event
 from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey
-from prowess.errors import AuditBroken, ProwessError, StoreError
+from prowess.errors import AuditBroken, ProwessError, StoreError, in_one_line
 from prowess.records.chain import GENESIS
 from prowess.records.summary import RunSummary, large_outputs, summarise
 
@@ -220,7 +220,7 @@ class MirroredLog:
         if self._told:
             return
         self._told = True
-        why = str(error)
+        why = in_one_line(error)
         if isinstance(error, OSError):
             why = (error.strerror or why).lower()
         self._on_problem(f"The copy of run {run!r} in {self.folder} is not complete: {why}. The log has it all.")
@@ -272,7 +272,8 @@ class MirroredLog:
                 path = self._path(summary.run, summary.started_at)
                 await self._thread.ask(lambda path=path: remove_copy(path))
             except (OSError, ProwessError) as error:
-                self._on_problem(f"The copy of run {summary.run!r} in {self.folder} could not be removed: {error}.")
+                why = in_one_line(error)
+                self._on_problem(f"The copy of run {summary.run!r} in {self.folder} could not be removed: {why}.")
 
     async def _find_runs(self, key: SessionKey) -> list[RunSummary]:
         """Returns the runs of a session; none if its record is damaged."""

@@ -4,6 +4,8 @@
 - ask_user: the ask_user tool, which asks the user a question
 - base: the `Tool` protocol
 - builtin: the list of all built-in tools, and the profiles (default, lean, full) that select those a model is told
+- context_files: the files of a session for a function that takes a ToolContext
+- docstring: the summary and the parameters in a docstring
 - function: the `@tool` decorator, which makes a tool from a Python function
 - network_request: the network_request tool, which makes one HTTP request
 - plan: the update_plan tool, with plan parsing and patching

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from prowess._internal.own_line import describe_raised
 from prowess.core.ports import Asker, CallGrant
 from prowess.core.values import Outcome, ToolSpec
 from prowess.tools.arguments import AskArguments, advertise
@@ -34,10 +35,12 @@ class AskUser(PlainTool):
             content = answer.strip() or "The answer is empty."
             return Outcome(status="ok", content=content, data={"answer": answer})
         content = "Nobody answered."
+        data: dict[str, Any] = {}
         if isinstance(answer, BaseException):
             why = f" ({type(answer).__name__}: {answer})"
             content += why[:500]
-        return Outcome(status="failed", code="nobody-to-ask", content=content, hint=_HINT)
+            data["problem"] = describe_raised("ask", answer)
+        return Outcome(status="failed", code="nobody-to-ask", content=content, hint=_HINT, data=data)
 
     async def _ask(self, wanted: AskArguments) -> str | None:
         if self._asker is None:

@@ -8,7 +8,7 @@ The decorated function can still be called as a function. Arguments are checked 
 annotated types. A function that is not async runs in a thread. Its exceptions are raised to the caller.
 
 A model is told the first paragraph of the docstring, and the text about each parameter: `Args:` in Google style, or
-`:param name:`. It is not told the rest.
+`:param name:`. It is not told the rest, nor a parameter that is annotated with ToolContext.
 """
 
 from __future__ import annotations
@@ -32,85 +32,12 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
 from prowess.core.ports import CallGrant, CapabilityRequest
+from prowess.core.tool_context import ToolContext
 from prowess.core.values import Outcome, Spawn, ToolSpec
 from prowess.errors import ConfigError, ToolFailed
 from prowess.tools.base import RUN_PLAIN
+from prowess.tools.docstring import parameters_of, summary_of
 from prowess.tools.schema import Arguments, parse_arguments, render_schema
-
-_ARGS = re.compile(r"^(?:Args|Arguments|Parameters):\s*$")
-_HEADING = re.compile(r"^[A-Z]\w[\w ]*:\s*$")
-_GOOGLE = re.compile(r"^\*{0,2}(?P<name>\w++)\s*+(?:\([^)]*+\))?+\s*+:\s*+(?P<text>.*)$")
-_SPHINX = re.compile(r"^:(?:param|parameter|arg|argument)\s(?P<name>[^:]*+):\s*+(?P<text>.*)$")
-_FIELD = re.compile(r"^:\w+")
-
-
-def summary_of(function: Callable[..., Any]) -> str:
-    """First paragraph of the docstring, on one line."""
-    lines: list[str] = []
-    doc = inspect.getdoc(function) or ""
-    for line in doc.strip().splitlines():
-        text = line.strip()
-        if not text or _ARGS.match(line) or _FIELD.match(text):
-            break
-        lines.append(text)
-    return " ".join(lines)
-
-
-def parameters_of(function: Callable[..., Any]) -> dict[str, str]:
-    """Maps each parameter name to its text in the docstring."""
-    doc = inspect.getdoc(function) or ""
-    reader = _ParameterReader()
-    for line in doc.splitlines():
-        reader.read(line)
-    return {name: " ".join(filter(None, texts)) for name, texts in reader.found.items()}
-
-
-class _ParameterReader:
-    """Reads a docstring line by line, and collects the texts of the parameters."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, list[str]] = {}
-        self._in_args = False  # below `Args:`
-        self._current = ""  # parameter whose text may go on
-        self._margin = 0  # indent of its first line
-
-    def read(self, line: str) -> None:
-        text = line.strip()
-        indent = len(line) - len(line.lstrip())
-        field = _SPHINX.match(text)
-        if field is not None and field["name"].strip():
-            *_, name = field["name"].split()  # a type may stand before it
-            self._begin(name.lstrip("*"), field["text"], indent)
-        elif _ARGS.match(line):
-            self._in_args = True
-            self._current = ""
-            self._margin = 0
-        elif not text:
-            self._current = ""
-        elif _FIELD.match(text) or (indent == 0 and _HEADING.match(line)):
-            self._end()
-        elif self._can_begin(indent) and (entry := _GOOGLE.match(text)):
-            self._begin(entry["name"], entry["text"], indent)
-        elif self._current and indent > self._margin:
-            self.found[self._current].append(text)
-        elif indent == 0:
-            self._end()
-
-    def _end(self) -> None:
-        self._in_args = False
-        self._current = ""
-
-    def _can_begin(self, indent: int) -> bool:
-        """True if a parameter of `Args:` can begin with this indent."""
-        if not self._in_args or indent == 0:
-            return False
-        return self._margin == 0 or indent <= self._margin
-
-    def _begin(self, name: str, text: str, indent: int) -> None:
-        self.found[name] = [text]
-        self._current = name
-        self._margin = indent
-
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -124,7 +51,11 @@ _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
 @overload
 def tool(
-    *, name: str | None = None, description: str | None = None, read_only: bool = False
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    read_only: bool = False,
+    requires_approval: bool = False,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -133,11 +64,22 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     read_only: bool = False,
+    requires_approval: bool = False,
 ) -> Any:
-    """Makes a tool from a function. ConfigError `tool-signature` if a model cannot be told its parameters."""
+    """Makes a tool from a function. ConfigError `tool-signature` if a model cannot be told its parameters.
+
+    With `read_only`, it may run at the same time as its neighbours. With `requires_approval`, a person is asked before
+    each call, as `execution.require_approval_for` does.
+    """
 
     def decorate(function: Callable[..., Any]) -> FunctionTool[..., Any]:
-        return FunctionTool(function, name=name, description=description, read_only=read_only)
+        return FunctionTool(
+            function,
+            name=name,
+            description=description,
+            read_only=read_only,
+            requires_approval=requires_approval,
+        )
 
     if function is None:
         return decorate
@@ -175,6 +117,7 @@ class FunctionTool(Generic[P, R]):
         name: str | None = None,
         description: str | None = None,
         read_only: bool = False,
+        requires_approval: bool = False,
     ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
@@ -185,6 +128,7 @@ class FunctionTool(Generic[P, R]):
         shape = _find_shape(function, called)
         self._signature = shape.signature
         self._within = shape.within
+        self._context = shape.context
         self._kind = shape.kind
         self._fields: dict[str, str] = {}
         self._never_null: set[str] = set()  # many models send every field, with null for "not given"
@@ -195,7 +139,11 @@ class FunctionTool(Generic[P, R]):
         if description is None:
             description = summary_of(function)
         self.spec: ToolSpec = ToolSpec(
-            name=called, description=description, parameters=shape.schema, read_only=read_only
+            name=called,
+            description=description,
+            parameters=shape.schema,
+            read_only=read_only,
+            requires_approval=requires_approval,
         )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -216,6 +164,8 @@ class FunctionTool(Generic[P, R]):
                 bound.arguments[name] = getattr(parsed, own)
         if self._within is not None:
             bound.arguments[self._within] = within
+        if self._context is not None:
+            bound.arguments[self._context] = within.context()
         bound.apply_defaults()
         result = await self._run(*bound.args, **bound.kwargs)
         return _outcome(result, self.spec.name)
@@ -264,6 +214,7 @@ class _Shape(NamedTuple):
 
     signature: inspect.Signature
     within: str | None  # name of the CallGrant parameter
+    context: str | None  # name of the ToolContext parameter
     parameters: Mapping[str, Any]  # annotations of all other parameters
     kind: type[FunctionArguments]
     schema: dict[str, Any]
@@ -296,11 +247,13 @@ def _are_same(stamp: tuple[object, ...], other: tuple[object, ...]) -> bool:
 
 def _make_shape(function: Callable[..., Any], called: str, stamp: tuple[object, ...]) -> _Shape:
     signature = _signature(function, called)
-    within, parameters = _parameters(function, signature, called)
+    parameters = _parameters(function, signature, called)
+    within = _take_grant(parameters, called)
+    context = _take_context(parameters, called)
     said = parameters_of(function)
     kind = _arguments(called, parameters, signature, said)
     schema = _schema(kind, called)
-    return _Shape(signature, within, parameters, kind, schema, stamp)
+    return _Shape(signature, within, context, parameters, kind, schema, stamp)
 
 
 def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
@@ -309,17 +262,14 @@ def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
     except (TypeError, ValueError) as error:
         why = f"its parameters cannot be read ({error})"
         hint = "Write a function around it."
-        raise _unfit(name, why, hint) from error
+        raise _unfit(name, why, hint) from None
 
 
-def _parameters(
-    function: Callable[..., Any], signature: inspect.Signature, name: str
-) -> tuple[str | None, dict[str, Any]]:
-    """Returns (the name of the CallGrant parameter, annotations of all other parameters)."""
+def _parameters(function: Callable[..., Any], signature: inspect.Signature, name: str) -> dict[str, Any]:
+    """Returns the annotations of all parameters, in their order."""
     hints = _hints(function, name)
-    within: str | None = None
     found: dict[str, Any] = {}
-    for position, parameter in enumerate(signature.parameters.values()):
+    for parameter in signature.parameters.values():
         called = parameter.name
         if parameter.kind in _VARIABLE:
             why = f"*{called} could be anything"
@@ -327,13 +277,37 @@ def _parameters(
         if called not in hints:
             hint = f"Annotate it: def {name}({called}: str). For a method, bind it first: tool(object.{name})."
             raise _unfit(name, f"the parameter '{called}' has no annotation", hint)
-        if hints[called] is not CallGrant:
-            found[called] = hints[called]
-        elif position == 0:
-            within = called
-        else:
+        found[called] = hints[called]
+    return found
+
+
+def _take_grant(parameters: dict[str, Any], name: str) -> str | None:
+    """Removes the CallGrant parameter, which must be the first, and returns its name."""
+    for position, (called, hint) in enumerate(parameters.items()):
+        if hint is not CallGrant:
+            continue
+        if position > 0:
             raise _unfit(name, f"the CallGrant parameter '{called}' is not the first", "Put it first.")
-    return within, found
+        del parameters[called]
+        return called
+    return None
+
+
+def _take_context(parameters: dict[str, Any], name: str) -> str | None:
+    """Removes the ToolContext parameter, wherever it is, and returns its name."""
+    found = [called for called, hint in parameters.items() if _is_context(hint)]
+    if len(found) > 1:
+        raise _unfit(name, f"'{found[0]}' and '{found[1]}' are both a ToolContext", "Take one.")
+    for called in found:
+        del parameters[called]
+        return called
+    return None
+
+
+def _is_context(hint: Any) -> bool:
+    if typing.get_origin(hint) is Annotated:
+        return _is_context(typing.get_args(hint)[0])
+    return hint is ToolContext or typing.get_origin(hint) is ToolContext
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
@@ -352,7 +326,7 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     except (NameError, TypeError, AttributeError, SyntaxError) as error:
         why = f"an annotation cannot be read ({error})"
         hint = "Define and import what the annotations name at the top of the module, not only for type checking."
-        raise _unfit(name, why, hint) from error
+        raise _unfit(name, why, hint) from None
 
 
 def _arguments(
@@ -373,18 +347,18 @@ def _arguments(
     try:
         return create_model(f"{name}_arguments", __base__=FunctionArguments, **fields)
     except (PydanticUserError, TypeError) as error:
-        raise _no_schema(name, error) from error
+        raise _no_schema(name, error) from None
 
 
 def _schema(kind: type[FunctionArguments], name: str) -> dict[str, Any]:
     try:
         return render_schema(kind)
     except (PydanticUserError, ValueError) as error:
-        raise _no_schema(name, error) from error
-    except RecursionError as error:
+        raise _no_schema(name, error) from None
+    except RecursionError:
         why = "a type of its parameters contains itself"
         hint = "Take a list or a dict instead."
-        raise _unfit(name, why, hint) from error
+        raise _unfit(name, why, hint) from None
 
 
 def _described(hint: Any) -> str | None:

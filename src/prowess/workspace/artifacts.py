@@ -14,7 +14,7 @@ from typing import IO
 
 from prowess.core.ports import ArtifactStore
 from prowess.core.values import Artifact, SessionKey, parse_artifact_ref
-from prowess.errors import ProwessError, WorkspaceError
+from prowess.errors import ProwessError, WorkspaceError, in_one_line
 from prowess.workspace.dirfd import open_file
 from prowess.workspace.inputs import Input, input_target
 from prowess.workspace.layout import Layout
@@ -94,7 +94,7 @@ async def save_outputs(
                 data = _pieces(fd)
                 saved.append(await store.save(key, f"{prefix}{file.name}", data, mime_type=file.mime_type))
         except (ProwessError, OSError) as error:
-            problems.append(f"'{file.name}' was not saved as an artifact: {error}")
+            problems.append(f"'{file.name}' was not saved as an artifact: {in_one_line(error)}")
     return saved, problems
 
 

@@ -20,7 +20,7 @@ from prowess.core.codec import to_json
 from prowess.core.isolation import IsolationRecord, record_isolation
 from prowess.core.ports import ArtifactStore, Program, Redaction, Workspace
 from prowess.core.values import Artifact, SessionKey
-from prowess.errors import WorkspaceError
+from prowess.errors import WorkspaceError, in_one_line
 from prowess.workspace.artifacts import save_outputs, stage_artifact_sources
 from prowess.workspace.inputs import Input, InputPlaces, Staged, stage_granted, stage_input
 from prowess.workspace.layout import environment, resolve_cwd, resolve_pattern
@@ -138,7 +138,7 @@ async def run_job(job: Job, desk: JobContext) -> JobResult:
     except NotStarted as error:
         printed.close()
         ended = Ended(why="exit", exit_code=127 if error.missing else 126)
-        printed.say(str(error))
+        printed.say(in_one_line(error))
         return await finish(prepared, desk, printed, ended, not_started=error)
     except BaseException:
         printed.close()

@@ -16,7 +16,7 @@ from prowess._internal.globs import Glob, IndexedText
 from prowess._internal.mime import guess_mime, is_text
 from prowess._internal.protected_names import find_protected
 from prowess._internal.text import name_some
-from prowess.errors import WorkspaceError
+from prowess.errors import WorkspaceError, in_one_line
 from prowess.workspace.dirfd import MAX_DEPTH, open_child, walk
 from prowess.workspace.export import is_named, pattern_for
 from prowess.workspace.layout import Layout, resolve_pattern
@@ -156,7 +156,7 @@ class _Taken:
 
 
 def _reason(error: OSError | WorkspaceError) -> str:
-    return getattr(error, "strerror", None) or str(error)
+    return getattr(error, "strerror", None) or in_one_line(error)
 
 
 def _say_hidden(names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from prowess.core.events import RunStarted
 from prowess.core.findings import visible
 from prowess.core.ports import ShownSkill
 from prowess.core.values import Message, Outcome, Part, Plan
-from prowess.errors import SkillError
+from prowess.errors import SkillError, in_one_line
 from prowess.skills.render import neutralise, render_doc, render_skill
 from prowess.skills.skill import Skill
 from prowess.tools.session_work import LoadedSkill
@@ -216,7 +216,7 @@ class SkillTextRenderer:
         try:
             doc = render_doc(loaded.skill, path, loaded.read(path))
         except SkillError as error:
-            return f"The doc {path!r} cannot be shown: {error}"
+            return f"The doc {path!r} cannot be shown: {in_one_line(error)}"
         return self._redact(doc)
 
     def part(self, id: str, digest: str, path: str) -> Part | None:

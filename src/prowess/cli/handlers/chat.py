@@ -270,7 +270,7 @@ class Chat:
     def _show(self, result: Result) -> None:
         if self._display is not None:
             if result.stop_reason != "waiting":
-                print_markdown(result.text)
+                print_markdown(result.report)
             show_run_end(self._screen, result, self._display.elapsed_s, self._display.isolation)
         if result.stop_reason == "waiting":
             self._code = WAITING

@@ -204,7 +204,7 @@ class RunCommand:
         is_waiting = result.stop_reason == "waiting"
         if self._display is not None:
             if not is_waiting:
-                print_answer(result.text)
+                print_answer(result.report)
             show_run_end(self._screen, result, self._display.elapsed_s, self._display.isolation)
             show_record(self._screen, result.session, result.run)
         if is_waiting:

@@ -245,7 +245,7 @@ class Endpoint:
                             raise explain_fault(fault, self.where)
                         yield event
         except failed as error:
-            raise explain(error, self.where) from error
+            raise explain(error, self.where) from None
 
     async def _parsed(self, response: Any) -> AsyncGenerator[JsonObject, None]:
         content_type = response.headers.get("content-type", "")
@@ -263,7 +263,7 @@ class Endpoint:
                 found = True
                 yield event
         except BrokenEvent as error:
-            raise broken(self.where, str(error)) from error
+            raise broken(self.where, str(error)) from None
         if not found and reader.head.strip():
             kind = content_type or "no content type"
             raise malformed(self.where, f"{kind}, {_shown(reader.head)}")
@@ -277,8 +277,8 @@ class Endpoint:
         data = bytes(body)
         try:
             return parse_object(data)
-        except BrokenEvent as error:
-            raise malformed(self.where, f"{content_type}, {_shown(data)}") from error
+        except BrokenEvent:
+            raise malformed(self.where, f"{content_type}, {_shown(data)}") from None
 
     async def _name_models(self, sdk: ModuleType) -> str | None:
         """Lists the models that exist instead, if the server answers quickly."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from prowess.core.ports import ArtifactStore, EventLog
 from prowess.core.values import SessionInfo, SessionKey, artifact_scope
-from prowess.errors import ProwessError, StoreError, WorkspaceError
+from prowess.errors import ProwessError, StoreError, WorkspaceError, in_one_line
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import copies, find_key, load_summary, opened
 from prowess.runtime.services.sessions import opened_session, session_place
@@ -315,7 +315,7 @@ def clean_workspaces(
     try:
         store, old, named = asyncio.run(_find_old_trees(runtime, dir, older_than_s or 0.0))
     except (ProwessError, OSError, ValueError, RecursionError) as error:  # unknown which of them are needed
-        return cleaned._replace(problem=str(error))
+        return cleaned._replace(problem=in_one_line(error))
     trees, used = clean_trees(dir, store, old, named, dry_run=dry_run)
     needed_by_us = [info for info in (*old.free, *old.of_others) if info.digest in named]
     needed_by_others = [info for info in old.of_others if info.digest not in named]

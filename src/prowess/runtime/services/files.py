@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, NamedTuple
 
-from prowess.errors import ConfigError, ProwessError, WorkspaceError
+from prowess.errors import ConfigError, ProwessError, WorkspaceError, in_one_line
 from prowess.workspace.dirfd import open_file
 from prowess.workspace.export import is_named, open_outside
 
@@ -141,7 +141,7 @@ def copy_files(
 
 def _why_not_written(target: str, error: OSError | ProwessError) -> str:
     strerror = getattr(error, "strerror", None)
-    why = str(strerror or error)
+    why = strerror or in_one_line(error)
     if why.startswith(target):
         return why
     return f"{target} was not written: {why}"

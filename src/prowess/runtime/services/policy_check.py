@@ -17,7 +17,7 @@ from prowess.core.codec import to_json
 from prowess.core.isolation import IsolationRecord, record_isolation
 from prowess.core.tool_table import CAPABILITIES, STEERING_TOOLS, URL_ARGUMENTS
 from prowess.core.values import Decision, Isolation, ToolCall, Verdict
-from prowess.errors import ConfigError, ProwessError, SkillError
+from prowess.errors import ConfigError, ProwessError, SkillError, in_one_line
 from prowess.policy.allowed_tools import AllowedTools, parse_allowed
 from prowess.policy.approvals import UserApprovals
 from prowess.policy.commands.rules import FindProgram
@@ -298,7 +298,7 @@ def _find_refusal(url: str, hosts: Sequence[str]) -> str | None:
     try:
         listed = parse_rules(hosts)
     except ConfigError as error:
-        return str(error)
+        return in_one_line(error)
     if find_rule(listed, target) is not None:
         return None
     reason = denial_reason(listed, target)

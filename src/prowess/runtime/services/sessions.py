@@ -11,7 +11,7 @@ from typing import NamedTuple
 from prowess.core.events import parse_event
 from prowess.core.ports import EventLog
 from prowess.core.values import SessionInfo, SessionKey
-from prowess.errors import AuditBroken, StoreError
+from prowess.errors import AuditBroken, StoreError, in_one_line
 from prowess.records.summary import RunSummary, summarise
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import opened
@@ -65,7 +65,7 @@ async def _row(log: EventLog, info: SessionInfo) -> SessionRow:
         events = [parse_event(json.loads(line)) for line in lines]
         runs = summarise(events)
     except (AuditBroken, ValueError) as broken:
-        return session_row(info, (), damage=str(broken))
+        return session_row(info, (), damage=in_one_line(broken))
     return session_row(info, runs)
 
 

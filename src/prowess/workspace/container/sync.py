@@ -21,7 +21,7 @@ from importlib.resources import files
 from typing import IO, Any, NamedTuple
 
 from prowess._internal.tar import tar_members
-from prowess.errors import PackError, PathEscape, WorkspaceError
+from prowess.errors import PackError, PathEscape, WorkspaceError, in_one_line
 from prowess.workspace.container.container import PIECE_BYTES, Container, ContainerSession
 from prowess.workspace.container.init_protocol import close_stream
 from prowess.workspace.dirfd import open_child, open_folder, walk
@@ -141,7 +141,7 @@ class Carrier:
                 folder, path = self._at(name)
                 _write(folder, path, self._uid, chunks=member.chunks, executable=member.executable)
         except (PackError, tarfile.TarError, EOFError, ValueError) as error:
-            raise _failed(f"What the container sent cannot be read: {error}") from error
+            raise _failed(f"What the container sent cannot be read: {in_one_line(error)}") from error
 
     def _at(self, name: str) -> tuple[str, str]:
         """Returns (folder of this machine, path below it)."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from prowess._internal.paths import is_inside
 from prowess.core.ports import Program
-from prowess.errors import WorkspaceError
+from prowess.errors import WorkspaceError, in_one_line
 from prowess.workspace.dirfd import open_folder
 from prowess.workspace.executors.isolation_report import system_environment
 from prowess.workspace.executors.preconditions import check_reachable, leaving_cwd, missing_cwd
@@ -131,7 +131,7 @@ class Boxed:
             except NotStarted as error:  # bubblewrap itself did not start; the program was checked before
                 if error.errno == errno.E2BIG:
                     raise _not_started(program, error.errno) from None
-                raise _no_box(str(error), retryable=error.retryable) from error
+                raise _no_box(in_one_line(error), retryable=error.retryable) from error
 
     def _binds(self, program: Program) -> list[Bind]:
         root = self._place.root

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from prowess._internal.files import read_regular, write_whole
 from prowess.core.codec import from_json, to_json
-from prowess.errors import WorkspaceError
+from prowess.errors import WorkspaceError, in_one_line
 from prowess.workspace.isolation import selftest_probe as attempts
 from prowess.workspace.isolation.bwrap import Bind, Box, boxed, find_trusted, system_of_host, why_no_bubblewrap
 from prowess.workspace.isolation.landlock import walled
@@ -108,7 +108,7 @@ async def probe(
     try:
         proof = await _Trial(processes, base, proof).run()
     except (WorkspaceError, OSError, NotImplementedError, ValueError, KeyError) as error:
-        proof = dataclasses.replace(proof, error=str(error) or repr(error))
+        proof = dataclasses.replace(proof, error=in_one_line(error) or repr(error))
     finally:
         shutil.rmtree(base, ignore_errors=True)
     if cache is not None and proof.holds:

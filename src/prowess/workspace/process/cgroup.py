@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from prowess.errors import WorkspaceError
+from prowess.errors import WorkspaceError, in_one_line
 from prowess.workspace.isolation.bwrap import find_trusted
 from prowess.workspace.process.client import Processes
 from prowess.workspace.process.command import Command
@@ -116,7 +116,7 @@ async def find_groups(
             if _limit_of(group) > memory:
                 return None, "the control group did not apply the memory limit"
     except (WorkspaceError, OSError) as error:
-        return None, f"a control group cannot be used: {error}"
+        return None, f"a control group cannot be used: {in_one_line(error)}"
     return groups, ""
 
 
