@@ -114,17 +114,18 @@ class SkillLoader:
         name = text.strip()
         catalog = self._skills.catalog()
         entry = catalog.find(name)
-        if entry is None or not catalog.visibility(entry).model_visible:
+        if entry is None or entry.id in self._offer.plan.hidden:
             return None
         return name
 
     def names(self) -> list[str]:
         """Names of the skills that a model may load."""
-        catalog = self._skills.catalog()
-        return [entry.name for entry in catalog if catalog.visibility(entry).model_visible]
+        hidden = self._offer.plan.hidden
+        return [entry.name for entry in self._skills.catalog() if entry.id not in hidden]
 
     def search(self, query: str, limit: int) -> Sequence[tuple[Entry, float]]:
-        found = self._skills.search(query, limit)
+        hidden = self._offer.plan.hidden
+        found = [hit for hit in self._skills.search(query, limit) if hit[0].id not in hidden]
         for rank, (entry, _) in enumerate(found, 1):
             self._ranks[entry.id] = rank
         return found

@@ -6,6 +6,8 @@
 - config_file: reads and checks one config file
 - documents: types of the JSON documents that commands print
 - factories: makes models, executors, kits and sessions from the configuration
+- given_objects: policies, an executor and stores that a program gives as objects
+- parts: checks what a program gives as policy=, executor=, store=, artifacts= and secrets=
 - policy_files: reads policy files and turns settings into values for `policy`
 - runtime: `Runtime`, which holds configuration, trust and skills of one call
 - storage: finds and opens the places of records, runs and workspaces

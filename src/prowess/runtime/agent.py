@@ -19,7 +19,7 @@ from prowess.agent.agent import Limits, LoadMode, Placement, Result
 from prowess.agent.observers import Observer
 from prowess.agent.session import Session
 from prowess.core.events import Envelope, ProtocolName
-from prowess.core.ports import Asker, EventLog, Model
+from prowess.core.ports import Asker, Model
 from prowess.core.values import Message, Plan, Usage
 from prowess.runtime.arguments import (
     AnyTools,
@@ -31,7 +31,6 @@ from prowess.runtime.arguments import (
     as_paths,
     as_toolsets,
     check_asker,
-    gather_settings,
     make_approver,
     make_limits,
     make_runtime,
@@ -40,6 +39,7 @@ from prowess.runtime.arguments import (
 from prowess.runtime.factories import SessionOptions, open_session
 from prowess.runtime.kept_models import KeptModels
 from prowess.runtime.loop_thread import shared_loop
+from prowess.runtime.parts import ArtifactsPart, ExecutorPart, PolicyParts, SecretsPart, StorePart, read_parts
 from prowess.runtime.runtime import check_model
 from prowess.stores.memory import MemoryEventLog
 
@@ -50,11 +50,13 @@ class AgentOptions(TypedDict, total=False):
     skills: SkillPlaces
     tools: AnyTools
     instructions: str
+    policy: PolicyParts
     approve: Approve
     ask: Asker | None
-    executor: str | None
-    store: str | EventLog | None
-    artifacts: str | None
+    executor: ExecutorPart
+    store: StorePart
+    artifacts: ArtifactsPart
+    secrets: SecretsPart
     limits: Limits | Mapping[str, Any] | None
     load_mode: LoadMode | None
     placement: Placement | None
@@ -88,12 +90,14 @@ class Agent:
         skills: SkillPlaces = (),
         tools: AnyTools = (),
         instructions: str = "",
+        policy: PolicyParts = None,
         approve: Approve = None,
         ask: Asker | None = None,
         on_event: Observers = (),
-        executor: str | None = None,
-        store: str | EventLog | None = None,
-        artifacts: str | None = None,
+        executor: ExecutorPart = None,
+        store: StorePart = None,
+        artifacts: ArtifactsPart = None,
+        secrets: SecretsPart = None,
         limits: Limits | Mapping[str, Any] | None = None,
         load_mode: LoadMode | None = None,
         placement: Placement | None = None,
@@ -108,6 +112,9 @@ class Agent:
         activates that skill at once, like the names in `use`. `approve`: names of tools that need no question, or a
         function. `tools`: functions, tools and sets of tools, or one of them. `settings`: any other setting by its
         dotted name, such as {"skills.budget": 2000}.
+
+        `policy`, `executor`, `store`, `artifacts` and `secrets` are texts or objects of the protocols in
+        `prowess.ports`. The caller owns these objects and closes them.
         """
         places, self._use = split_skills(skills)
         toolsets = as_toolsets(tools)
@@ -117,11 +124,11 @@ class Agent:
         check_asker(ask)
         if isinstance(model, str):
             check_model(model)
-        given = gather_settings(settings, store=store, artifacts=artifacts, executor=executor)
-        self._runtime = make_runtime(places, given)
+        parts = read_parts(policy=policy, executor=executor, store=store, artifacts=artifacts, secrets=secrets)
+        self._runtime = make_runtime(places, settings, parts)
         self._observers = as_observers(on_event)
         self._was_used = False
-        log = None if isinstance(store, str) else store
+        log = parts.log
         if log is None and self._runtime.config.store == "memory:":
             log = MemoryEventLog()  # one for all runs, so that a session goes on
         self._models = KeptModels()
@@ -133,6 +140,7 @@ class Agent:
             toolsets=toolsets,
             instructions=instructions,
             log=log,
+            objects=parts.objects,
             limits=make_limits(limits),
             load_mode=load_mode,
             placement=placement,

@@ -18,6 +18,7 @@ from prowess.core.ports import Approver, SkillSource, Toolset
 from prowess.core.tool_table import CAPABILITIES, RISKS
 from prowess.core.values import Decision, ToolCall
 from prowess.errors import ConfigError
+from prowess.runtime.parts import Parts
 from prowess.runtime.runtime import Runtime, open_runtime
 from prowess.runtime.settings import default_values
 from prowess.skills.roots import check_file, check_present, named_root
@@ -36,8 +37,9 @@ AnyTools = AnyTool | Iterable[AnyTool]
 Observers = Observer | Sequence[Observer]
 
 
-def make_runtime(places: Sequence[Any], settings: Mapping[str, Any]) -> Runtime:
-    """Reads the configuration, and checks the folders that were named."""
+def make_runtime(places: Sequence[Any], settings: Mapping[str, object] | None, parts: Parts) -> Runtime:
+    """Reads the configuration, and checks the folders and stores that were named."""
+    flags = {**_check_settings(settings or {}), **parts.settings}
     roots: list[str] = []
     others: list[Any] = []
     for place in places:
@@ -46,7 +48,10 @@ def make_runtime(places: Sequence[Any], settings: Mapping[str, Any]) -> Runtime:
         else:
             others.append(place)
     cwd = os.getcwd()
-    with open_runtime(cwd=cwd, environ=os.environ, roots=roots, flags=settings, more=others) as runtime:
+    with open_runtime(
+        cwd=cwd, environ=os.environ, roots=roots, flags=flags, more=others, policy_files=parts.policy_files
+    ) as runtime:
+        parts.check(runtime)
         for place in roots:
             root = named_root(place, origin="given", base=runtime.places.cwd, home=runtime.places.home)
             present = check_present(root)
@@ -97,19 +102,8 @@ def _is_place(text: str) -> bool:
     return has_suffix and os.path.isfile(text)  # a place, which then refuses it
 
 
-def gather_settings(
-    settings: Mapping[str, object] | None, *, store: object, artifacts: str | None, executor: str | None
-) -> dict[str, Any]:
-    """Returns the settings by their dotted names, such as `skills.budget`, and those with a keyword of their own."""
-    found = _check_settings(settings or {})
-    own = {"store": store if isinstance(store, str) else None, "artifacts": artifacts, "workspace.executor": executor}
-    for name, value in own.items():
-        if value is not None:
-            found[name] = value
-    return found
-
-
 def _check_settings(settings: Mapping[str, object]) -> dict[str, Any]:
+    """Returns the settings by their dotted names, such as `skills.budget`."""
     known = default_values()
     for name in settings:
         if name in known:
@@ -138,6 +132,9 @@ def make_approver(approve: Approve, own: Sequence[str] = ()) -> Any:
     """
     if approve is None:
         return None
+    if isinstance(approve, type):
+        message = f"approve={approve.__name__} is a class."
+        raise ConfigError(message, code="approve-invalid", hint=f"Give an object: approve={approve.__name__}(…).")
     if callable(approve):
         _check_parameters(approve)
         return approve

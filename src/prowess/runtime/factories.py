@@ -29,6 +29,7 @@ from prowess.core.ports import (
     Executor,
     FiniteModel,
     Model,
+    SecretProvider,
     Toolset,
     describe_model,
 )
@@ -40,6 +41,7 @@ from prowess.policy.approvals import UserApprovals
 from prowess.policy.secrets import ConfiguredSecrets
 from prowess.records.spans import live_spans
 from prowess.runtime.config import Config, ConfigPlaces
+from prowess.runtime.given_objects import GivenObjects, GivenSecrets, name_log, path_of
 from prowess.runtime.kept_models import KeptModels
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
 from prowess.runtime.settings import EXECUTORS
@@ -53,6 +55,7 @@ from prowess.runtime.storage import (
 )
 from prowess.skills.load import load_published
 from prowess.skills.skill import Entry, Skill
+from prowess.stores.memory import MemoryEventLog
 from prowess.tools.builtin import advertised, slim
 from prowess.tools.run.packages import configured_packages
 from prowess.tools.session_work import SessionWork, WorkBackend, WorkOptions
@@ -86,6 +89,7 @@ class KitOptions:
     instructions: str = ""
     on_ask: Literal["wait", "deny"] = "wait"
     log: EventLog | None = None  # owned and closed by the caller
+    objects: GivenObjects = field(default_factory=GivenObjects)  # used instead of what the settings name
     standing: bool = True  # read and add standing approvals of the user
     must_exist: bool = False  # the session must exist already
     resume_arguments: tuple[str, ...] = ()  # options that the command needs again to resume or repeat a run
@@ -239,7 +243,7 @@ async def _open_kit(
     places = runtime.places
     session = options.session or new_session()
     key = SessionKey(tenant=options.tenant, app=options.app, user=options.user, session=session)
-    store = _path_of(options.log) or store_name(config, places)
+    store = store_name(config, places) if options.log is None else name_log(options.log, places.project)
     if options.session is not None or config.store != "memory:":  # a new session in memory is known to nobody else
         held = hold_session(workspace_dir(config, places), store, key)
         stack.enter_context(held)
@@ -251,10 +255,13 @@ async def _open_kit(
     work = await _open_work(runtime, options, stack, key, store, log)
     recorder = await _open_recorder(runtime, options, log, key)
     skills = skill_access(runtime, f"{work.options.dir}/trees", model)
-    policy = _make_policy(runtime, options)
-    style = find_style(config, options.instructions, model)
+    policy = make_policy(runtime, options)
+    style = find_style(config, options.instructions, model, objects=options.objects)
     people = HumanChannels(approver=options.approver, asker=options.asker)
-    secrets = ConfiguredSecrets(config.secrets, runtime.environ, places.project)
+    secrets: SecretProvider = ConfiguredSecrets(config.secrets, runtime.environ, places.project)
+    given = options.objects.secrets
+    if given is not None:
+        secrets = GivenSecrets(given, secrets)
     kit = Toolkit(
         skills=skills,
         work=work,
@@ -268,11 +275,13 @@ async def _open_kit(
         resume_arguments=options.resume_arguments,
     )
     hidden = await configured_secrets(runtime)
+    if isinstance(given, Mapping):
+        hidden |= given
     kit.secrets.hide(hidden)
     return kit, log
 
 
-def _make_policy(runtime: Runtime, options: KitOptions) -> KitPolicy:
+def make_policy(runtime: Runtime, options: KitOptions) -> KitPolicy:
     rules = RuleFiles(runtime)
     rules.current()  # a file that cannot be read fails before anything begins
     approvals = None
@@ -281,6 +290,7 @@ def _make_policy(runtime: Runtime, options: KitOptions) -> KitPolicy:
     return KitPolicy(
         surroundings=find_surroundings(runtime.config),
         rules=rules.current,
+        objects=options.objects.policies,
         approvals=approvals,
         redact=runtime.config.redact,
         on_ask=options.on_ask,
@@ -294,7 +304,8 @@ async def _open_work(
     """Makes the work of a session. The stack closes what is behind it."""
     config = runtime.config
     settings = config.workspace
-    kept_in = None if config.store == "memory:" else _path_of(log) or "elsewhere"
+    is_kept = config.store != "memory:" and not isinstance(options.log, MemoryEventLog)
+    kept_in = path_of(log) or "elsewhere" if is_kept else None
     work_options = WorkOptions(
         dir=workspace_dir(config, runtime.places),
         host_roots=settings.host_roots,
@@ -306,10 +317,10 @@ async def _open_work(
     )
     opened = await stack.enter_async_context(AsyncExitStack())
     if not _has_plain_work(config):
-        backend = make_backend(runtime, opened)  # a wrong setting fails before anything begins
+        backend = make_backend(runtime, opened, options.objects)  # a wrong setting fails before anything begins
         return SessionWork(key, work_options, lambda: backend)
     runtime.find_default_artifacts()  # a link out of the project fails at once, too
-    return SessionWork(key, work_options, lambda: make_backend(runtime, opened))
+    return SessionWork(key, work_options, lambda: make_backend(runtime, opened, options.objects))
 
 
 def _has_plain_work(config: Config) -> bool:
@@ -321,18 +332,18 @@ def _has_plain_work(config: Config) -> bool:
     return config.artifacts is None and not config.skills.dependencies
 
 
-def make_backend(runtime: Runtime, stack: AsyncExitStack) -> WorkBackend:
-    """Makes the executor and what it works with. The stack closes them."""
+def make_backend(runtime: Runtime, stack: AsyncExitStack, given: GivenObjects) -> WorkBackend:
+    """Makes the executor and what it works with, unless they are given. The stack closes them."""
     config = runtime.config
     places = runtime.places
     processes = open_processes()
     stack.push_async_callback(processes.aclose)
-    executor = make_executor(config, places, processes, runtime.environ)
+    executor = given.executor or make_executor(config, places, processes, runtime.environ)
     stack.push_async_callback(executor.aclose)
     folder = os.path.join(workspace_dir(config, places), "environments")
     environments = Environments(folder, processes=processes, environ=runtime.environ)
     packages = configured_packages(lambda: runtime.trusted_config.skills.dependencies)
-    artifacts = runtime.open_artifacts()
+    artifacts = given.artifacts or runtime.open_artifacts()
     return WorkBackend(
         executor=executor,
         uid=find_uid(config.workspace.run_as),
@@ -352,27 +363,29 @@ async def _open_recorder(runtime: Runtime, options: KitOptions, log: EventLog, k
     lease = await log.lease(key, owner=f"pid {os.getpid()}")
     marks = None
     if options.log is None:
-        marks = open_marks(runtime, _path_of(log))
+        marks = open_marks(runtime, path_of(log))
     return Recorder(log, key, lease, new_run(), on_event=observers, marks=marks)
 
 
-def _path_of(log: EventLog | None) -> str:
-    """File of a log that is a file, else an empty text."""
-    return str(getattr(log, "path", ""))
-
-
-def preview_kit(runtime: Runtime, instructions: str = "", *, profile: Profile | None = None) -> Toolkit:
-    """Makes a kit that shows what a model would be shown. It opens nothing and cannot be used for calls."""
-    from prowess.stores.memory import MemoryEventLog
-
+def preview_kit(
+    runtime: Runtime,
+    instructions: str = "",
+    *,
+    profile: Profile | None = None,
+    policy: KitPolicy | None = None,
+    objects: GivenObjects | None = None,
+) -> Toolkit:
+    """Makes a kit that shows what a model would be shown. It opens nothing and cannot be used for calls. Without a
+    policy, no rules hold."""
     config = runtime.config
     key = SessionKey(session="preview")
     lease = Lease(key=key, token=0)
     skills = skill_access(runtime, "")
     work = SessionWork(key, WorkOptions(dir=""), lambda: WorkBackend(executor=NoExecutor()))
     recorder = Recorder(MemoryEventLog(), key, lease, "preview")
-    policy = KitPolicy(surroundings=find_surroundings(config))
-    style = find_style(config, instructions)
+    if policy is None:
+        policy = KitPolicy(surroundings=find_surroundings(config))
+    style = find_style(config, instructions, objects=objects)
     if profile is not None:
         style = replace(style, profile=profile)
     return Toolkit(skills=skills, work=work, recorder=recorder, policy=policy, style=style)
@@ -392,9 +405,12 @@ def fixed_prompt(runtime: Runtime, profile: Profile) -> tuple[str, list[ToolSpec
     return guidance, [slim(specs[name], profile) for name in names]
 
 
-def find_style(config: Config, instructions: str, model: Model | None = None) -> KitStyle:
+def find_style(
+    config: Config, instructions: str, model: Model | None = None, *, objects: GivenObjects | None = None
+) -> KitStyle:
     skills = config.skills
-    can_run = config.workspace.executor != "none"
+    has_executor = objects is not None and objects.executor is not None
+    can_run = has_executor or config.workspace.executor != "none"
     protocol = "tools" if model is None else describe_model(model).protocol
     return KitStyle(
         profile=config.tools.profile,

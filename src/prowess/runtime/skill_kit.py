@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Literal
 
-from prowess.core.ports import Asker, EventLog
+from prowess.core.ports import Asker
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import ConfigError
 from prowess.runtime.arguments import (
@@ -22,13 +22,14 @@ from prowess.runtime.arguments import (
     SkillPlaces,
     as_observers,
     check_asker,
-    gather_settings,
     list_places,
     make_approver,
     make_runtime,
     split_skills,
 )
-from prowess.runtime.factories import preview_kit
+from prowess.runtime.factories import KitOptions, make_policy, preview_kit
+from prowess.runtime.parts import ArtifactsPart, ExecutorPart, PolicyParts, SecretsPart, StorePart, read_parts
+from prowess.runtime.storage import print_problem
 
 
 class SkillKit:
@@ -42,13 +43,15 @@ class SkillKit:
         self,
         *skills: SkillPlaces,
         session: str | None = None,
+        policy: PolicyParts = None,
         approve: Approve = None,
         ask: Asker | None = None,
         on_event: Observers = (),
         instructions: str = "",
-        store: str | EventLog | None = None,
-        artifacts: str | None = None,
-        executor: str | None = None,
+        store: StorePart = None,
+        artifacts: ArtifactsPart = None,
+        executor: ExecutorPart = None,
+        secrets: SecretsPart = None,
         on_ask: Literal["wait", "deny"] = "wait",
         must_exist: bool = False,
         tenant: str = "default",
@@ -66,8 +69,8 @@ class SkillKit:
             )
         approver = make_approver(approve)
         check_asker(ask)
-        given = gather_settings(settings, store=store, artifacts=artifacts, executor=executor)
-        self._runtime = make_runtime(places, given)
+        parts = read_parts(policy=policy, executor=executor, store=store, artifacts=artifacts, secrets=secrets)
+        self._runtime = make_runtime(places, settings, parts)
         self._options: dict[str, Any] = {
             "session": session,
             "approver": approver,
@@ -76,12 +79,14 @@ class SkillKit:
             "instructions": instructions,
             "on_ask": on_ask,
             "must_exist": must_exist,
-            "log": None if isinstance(store, str) else store,
+            "log": parts.log,
+            "objects": parts.objects,
             "tenant": tenant,
             "app": app,
             "user": user,
         }
-        self._preview = preview_kit(self._runtime, instructions)
+        rules = make_policy(self._runtime, KitOptions(objects=parts.objects, standing=False))
+        self._preview = preview_kit(self._runtime, instructions, policy=rules, objects=parts.objects)
         self._kit: Any = None
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
@@ -89,8 +94,12 @@ class SkillKit:
 
     @property
     def instructions(self) -> str:
-        """Text for the model's prompt: the catalog, and how to work with it. Empty when there are no skills."""
-        return self._preview.instructions
+        """Text for the model's prompt: the catalog, and how to work with it. Empty when there are no skills. A skill
+        that policy denies is not in it."""
+        text = self._preview.instructions
+        for problem in self._preview.offer.take_problems():
+            print_problem(problem.message)
+        return text
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
