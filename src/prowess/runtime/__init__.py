@@ -7,6 +7,7 @@
 - documents: types of the JSON documents that commands print
 - factories: makes models, executors, kits and sessions from the configuration
 - given_objects: policies, an executor and stores that a program gives as objects
+- own_executor: makes an executor of ours for a program that wraps it
 - parts: checks what a program gives as policy=, executor=, store=, artifacts= and secrets=
 - policy_files: reads policy files and turns settings into values for `policy`
 - runtime: `Runtime`, which holds configuration, trust and skills of one call

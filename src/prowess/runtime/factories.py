@@ -445,9 +445,16 @@ def skill_access(runtime: Runtime, trees: str, model: Model | None = None) -> Sk
 
 def make_executor(config: Config, places: ConfigPlaces, processes: Processes, environ: Mapping[str, str]) -> Executor:
     """Makes the configured executor, ours or that of an installed package."""
+    make = EXECUTORS.load(config.workspace.executor)
+    setup = setup_executor(config, places, processes, environ)
+    return make(setup)
+
+
+def setup_executor(
+    config: Config, places: ConfigPlaces, processes: Processes, environ: Mapping[str, str]
+) -> OwnExecutorSetup:
     workspace = config.workspace
-    make = EXECUTORS.load(workspace.executor)
-    setup = OwnExecutorSetup(
+    return OwnExecutorSetup(
         dir=workspace_dir(config, places),
         uid=find_uid(workspace.run_as),
         limits=workspace.limits,
@@ -457,7 +464,6 @@ def make_executor(config: Config, places: ConfigPlaces, processes: Processes, en
         environ=environ,
         processes=processes,
     )
-    return make(setup)
 
 
 async def configured_secrets(runtime: Runtime) -> dict[str, str]:
