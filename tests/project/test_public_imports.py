@@ -46,7 +46,9 @@ def test_it_imports_only_what_is_public(path: Path) -> None:
 
 
 def test_a_private_import_is_found() -> None:
-    text = ">>> from prowess.tools.toolset import Only\nimport prowess.stores.sqlite\nfrom prowess.ports import Nothing\n"
+    text = (
+        ">>> from prowess.tools.toolset import Only\nimport prowess.stores.sqlite\nfrom prowess.ports import Nothing\n"
+    )
     assert private_imports(text) == ["prowess.tools.toolset", "prowess.stores.sqlite", "prowess.ports.Nothing"]
 
 

@@ -16,8 +16,8 @@ from prowess._internal.caught import catching
 from prowess.core.events import ErrorRaised
 from prowess.core.ports import Policy
 from prowess.core.values import Decision, ToolCall, Trigger, Verdict
-from prowess.policy.decision import find_risk, stricter
 from prowess.errors import ConfigError, ProwessError
+from prowess.policy.decision import find_risk, stricter
 from prowess.policy.rules import PolicyQuery
 
 _MOST = 500  # characters of a foreign text

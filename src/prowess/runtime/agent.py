@@ -34,6 +34,7 @@ from prowess.runtime.arguments import (
     make_approver,
     make_limits,
     make_runtime,
+    name_tools,
     split_skills,
 )
 from prowess.runtime.factories import SessionOptions, open_session
@@ -111,16 +112,11 @@ class Agent:
         `skills`: folders, addresses or skills made in code; without any, the default places. A plain name among them
         activates that skill at once, like the names in `use`. `approve`: names of tools that need no question, or a
         function. `tools`: functions, tools and sets of tools, or one of them. `settings`: any other setting by its
-        dotted name, such as {"skills.budget": 2000}.
-
-        `policy`, `executor`, `store`, `artifacts` and `secrets` are texts or objects of the protocols in
-        `prowess.ports`. The caller owns these objects and closes them.
+        dotted name, such as {"skills.budget": 2000}. `policy`, `executor`, `store`, `artifacts` and `secrets`: texts,
+        or objects of the protocols in `prowess.ports`, which the caller owns and closes.
         """
         places, self._use = split_skills(skills)
         toolsets = as_toolsets(tools)
-        own: list[str] = []
-        for toolset in toolsets:
-            own.extend(spec.name for spec in toolset.specs())
         check_asker(ask)
         if isinstance(model, str):
             check_model(model)
@@ -135,7 +131,7 @@ class Agent:
         self._options = SessionOptions(
             model=model,
             models=self._models,
-            approver=make_approver(approve, own),
+            approver=make_approver(approve, name_tools(toolsets)),
             asker=ask,
             toolsets=toolsets,
             instructions=instructions,

@@ -204,4 +204,11 @@ def as_toolsets(given: AnyTools) -> list[Toolset]:
     return sets
 
 
+def name_tools(toolsets: Iterable[Toolset]) -> list[str]:
+    names: list[str] = []
+    for toolset in toolsets:
+        names.extend(spec.name for spec in toolset.specs())
+    return names
+
+
 _APPROVE = 'Give names, as in approve=["skill_run"], or a function of (call, decision).'

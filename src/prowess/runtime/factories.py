@@ -192,7 +192,7 @@ async def find_recording(runtime: Runtime, options: SessionOptions) -> Sequence[
     run = spec.removeprefix("replay:")
     if run == spec or "/" in run or run.endswith(".jsonl"):
         return ()
-    log = options.log or open_log(runtime.config, runtime.places)
+    log = open_log(runtime.config, runtime.places) if options.log is None else options.log
     try:
         for session in await log.sessions():
             found = [envelope async for envelope in log.read(session.key)]
@@ -247,7 +247,7 @@ async def _open_kit(
     if options.session is not None or config.store != "memory:":  # a new session in memory is known to nobody else
         held = hold_session(workspace_dir(config, places), store, key)
         stack.enter_context(held)
-    log = options.log or open_log(config, places)
+    log = open_log(config, places) if options.log is None else options.log
     if options.log is None:
         stack.push_async_callback(log.close)
     if options.must_exist:

@@ -1,8 +1,8 @@
 """Makes an executor of Prowess for a program that wraps it.
 
-    class Watched:
-        def __init__(self):
-            self._inner = prowess.make_executor("sandbox")
+class Watched:
+    def __init__(self):
+        self._inner = prowess.make_executor("sandbox")
 """
 
 from __future__ import annotations

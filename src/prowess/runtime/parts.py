@@ -105,9 +105,9 @@ def _read_policies(policy: PolicyParts) -> tuple[tuple[str, ...], tuple[Policy, 
     """Returns the paths of policy files, and the policies that are objects."""
     files: list[str] = []
     objects: list[Policy] = []
-    if policy is None:
-        policy = ()
-    several = policy if isinstance(policy, (list, tuple)) else [policy]
+    several: list[Any] = [] if policy is None else [policy]
+    if isinstance(policy, (list, tuple)):
+        several = list(policy)
     for each in several:
         if isinstance(each, (str, os.PathLike)):
             path = os.path.abspath(os.path.expanduser(os.fspath(each)))
@@ -152,7 +152,8 @@ def _check_object(keyword: str, given: object, protocol: type[Any]) -> None:
     kind = protocol.__name__
     if isinstance(given, type):
         _refuse(f"{keyword}={given.__name__} is a class.", f"Give an object: {keyword}={given.__name__}(…).")
-    if len(lacking) == len(wanted):
+    is_builtin = type(given).__module__ == "builtins"  # a list has `append`, and a text has `find`
+    if is_builtin or len(lacking) == len(wanted):
         article = "an" if kind[0] in "AE" else "a"
         _refuse(f"{keyword}={_shown(given)} is not {article} {kind}.", _TAKES[keyword])
     if lacking:

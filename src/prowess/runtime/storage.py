@@ -136,7 +136,9 @@ def _sqlite_path(store: str) -> str | None:
     path = store.removeprefix("sqlite:///")
     if path in (store, "", ":memory:") or "?" in path:
         hint = "Write sqlite:///runs.db or sqlite:////tmp/runs.db, without options; for a store in memory, memory:."
-        raise ConfigError(f"The setting store is {store[:200]!r}, which names no file.", code="store-unknown", hint=hint)
+        raise ConfigError(
+            f"The setting store is {store[:200]!r}, which names no file.", code="store-unknown", hint=hint
+        )
     return path
 
 
