@@ -179,4 +179,4 @@ def _name_keyword(keyword: str, check: Callable[[], object]) -> None:
         check()
     except ConfigError as error:
         message = f"{keyword}= cannot be used. {error.message}"
-        raise ConfigError(message, code=str(error.code), hint=error.hint) from error
+        raise ConfigError(message, code=str(error.code), hint=error.hint) from None  # one traceback
