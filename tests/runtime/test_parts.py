@@ -7,7 +7,7 @@ import inspect
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -345,14 +345,15 @@ def test_a_session_in_a_file_goes_on_however_the_file_is_named(
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".agent").mkdir()
     writes = call("skill_run", skill="demo", command="bash -c 'echo kept > out/kept.txt'")
-    given: Any = {"path": Path("runs.db"), "object": prowess.SqliteEventLog(tmp_path / "runs.db")}.get(
-        store, store.replace("/{here}", str(tmp_path))
-    )
+    log = prowess.SqliteEventLog(tmp_path / "runs.db")
+    address = store.replace("/{here}", str(tmp_path))
+    given: Any = {"path": Path("runs.db"), "object": log}.get(store, address)
     run(root, LOAD, writes, store="runs.db", session="s-1")
     reads = call("skill_run", skill="demo", command="cat out/kept.txt")
     events, model = run(root, reads, store=given, session="s-1", must_exist=True)
     assert "kept" in outcomes(events)[0].content, "the workspace is that of the same session"
     assert len([part for message in model.requests[0][0] for part in message.parts if part.text == "do it"]) == 2
+    asyncio.run(log.close())
     assert not (tmp_path / ".agent" / "prowess.db").exists()
 
 
@@ -585,5 +586,5 @@ def test_the_file_of_a_store_has_its_sessions(root: Path, tmp_path: Path) -> Non
     path = tmp_path / "deep" / "runs.db"
     path.parent.mkdir()
     run(root, store=f"sqlite:///{path}")
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database:
         assert database.execute("select count(*) from sqlite_master").fetchone()[0] > 0
