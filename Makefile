@@ -9,7 +9,7 @@ PIP = .venv/bin/python -m pip install -q --no-compile --disable-pip-version-chec
 ARGS =
 # Tests of one file stay with one worker, for what they share; ARGS="-n0" runs all of them in one process.
 WORKERS = -n auto --dist loadfile --no-loadscope-reorder
-CHECKS = types docs-check ratchets layers lint format
+CHECKS = types public-types docs-check ratchets layers lint format
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check $(CHECKS) fix docs bench recordings system e2e clean
@@ -37,6 +37,9 @@ format: .venv/.dev
 
 types: .venv/.dev
 	.venv/bin/python -m pyright
+
+public-types: .venv/.dev
+	.venv/bin/python tools/check_types.py
 
 layers: .venv/.dev
 	.venv/bin/lint-imports --no-logo

@@ -47,6 +47,7 @@ def measure(report: Callable[[str], object] = lambda line: None) -> list[Row]:
             "list --json": [prowess, "list", "--json", "--root", library],
             "list": ["script", "-qec", f"{prowess} list --root {library}", "/dev/null"],
             "run --help": [prowess, "run", "--help"],
+            "chat --help": [prowess, "chat", "--help"],
             "exec": [prowess, "exec", "python-math", "--yes", "skill_run", "--", "scripts/fib.py", "8"],
             "runs list": [prowess, "runs", "list"],
         }
@@ -64,9 +65,10 @@ def measure(report: Callable[[str], object] = lambda line: None) -> list[Row]:
         ("start: prowess --version / python -c pass", best["--version"] / best["pass"], 2.5),
         ("start: list --json of 20 skills, warm / python -c pass", best["list --json"] / best["pass"], 6.0),
         ("start: list as a table on a terminal / python -c pass", best["list"] / best["pass"], 10.0),
-        ("start: run --help / python -c pass", best["run --help"] / best["pass"], 16.0),
-        ("start: exec of a script / python -c pass", best["exec"] / best["pass"], 46.0),
-        ("start: runs list / python -c pass", best["runs list"] / best["pass"], 20.0),
+        ("start: run --help / python -c pass", best["run --help"] / best["pass"], 6.0),
+        ("start: chat --help / python -c pass", best["chat --help"] / best["pass"], 6.0),
+        ("start: exec of a script / python -c pass", best["exec"] / best["pass"], 44.0),
+        ("start: runs list / python -c pass", best["runs list"] / best["pass"], 15.0),
     ]
 
 

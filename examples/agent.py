@@ -11,17 +11,16 @@ Without a key it is the offline planner, which follows commands written in skill
 
 from __future__ import annotations
 
-from typing import Any
-
 import prowess
+from prowess.events import CallPlanned, Envelope, SkillLoaded
 
 
-def watch(envelope: Any) -> None:
+def watch(envelope: Envelope) -> None:
     """Every event comes by here, as soon as it is in the log."""
     event = envelope.event
-    if event.type == "skill_loaded":
+    if isinstance(event, SkillLoaded):
         print("loaded  ", event.name)
-    elif event.type == "call_planned" and event.call.tool == "skill_run":
+    elif isinstance(event, CallPlanned) and event.call.tool == "skill_run":
         print("ran     ", event.call.args["command"])
 
 
@@ -30,5 +29,5 @@ result = prowess.run_sync(
     "the first 8 Fibonacci numbers", on_event=watch, approve=["skill_run"], store="memory:", artifacts="memory:"
 )
 print("stopped ", result.stop_reason)
-print("files   ", [file["name"] for file in result.files])
+print("files   ", [file.name for file in result.files])
 print(*result.text.split("\n\n")[0].split())

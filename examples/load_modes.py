@@ -39,9 +39,10 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import prowess
+from prowess.ports import Message
 from prowess.testing import ScriptedModel
 
 SKILLS = Path(__file__).parent / "skills"
@@ -52,25 +53,26 @@ REPLIES: list[dict[str, Any]] = [
     {"text": "The answer to the first request."},
     {"text": "The answer to the second."},
 ]
+PLACEMENTS: tuple[Literal["tool_result", "system"], ...] = ("tool_result", "system")
+MODES: tuple[Literal["turn", "once", "session"], ...] = ("turn", "once", "session")
 SIGNS = {"<skill_content": "+body", "<skill_doc": "+doc", "was to be shown once": "+over"}
 
 
-def show(message: Any) -> str:
+def show(message: Message) -> str:
     text = "\n".join(part.text or "" for part in message.parts)
     return message.role + "".join(sign for words, sign in SIGNS.items() if words in text)
 
 
-def is_said(message: Any) -> bool:
+def is_said(message: Message) -> bool:
     """Notes about the budget stand in every request; they are left out here."""
     return "Left: " not in (message.parts[0].text or "") if message.parts else True
 
 
-for placement in ("tool_result", "system"):
-    for mode in ("turn", "once", "session"):
+for placement in PLACEMENTS:
+    for mode in MODES:
         print(f"{mode}, {placement}")
         model = ScriptedModel(REPLIES)
         with tempfile.TemporaryDirectory() as folder:  # for the log, so that the second turn knows the first
-            options: dict[str, Any] = {"store": f"{folder}/log.db", "artifacts": "memory:", "workspace_dir": folder}
             for request in ("How do we report errors?", "Thank you. Anything else?"):
                 prowess.run_sync(
                     request,
@@ -79,7 +81,9 @@ for placement in ("tool_result", "system"):
                     session="demo",
                     load_mode=mode,
                     placement=placement,
-                    **options,
+                    store=f"{folder}/log.db",
+                    artifacts="memory:",
+                    settings={"workspace.dir": folder},
                 )
         for number, (messages, _) in enumerate(model.requests, 1):
             print(f"  {number}", *(show(message) for message in messages if is_said(message)))

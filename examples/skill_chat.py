@@ -30,9 +30,10 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from typing import Any
 
 import prowess
+from prowess.events import CallPlanned, Envelope, SkillLoaded
+from prowess.ports import Decision, ToolCall
 
 SAMPLE = ("the first 8 Fibonacci numbers", "how many primes are there up to 100?")
 
@@ -45,23 +46,27 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:  # the session and its files, gone when the chat ends
         os.chmod(folder, 0o711)  # as root, scripts run as a user of their own
-        settings = {
-            "model": options.model,
-            "skills": options.skills,
-            "workspace_executor": options.executor,
-            "workspace_dir": f"{folder}/workspaces",
-            "store": f"{folder}/chat.db",
-        }
-        return asyncio.run(chat(settings))
+        try:
+            agent = prowess.Agent(
+                options.model,
+                skills=options.skills,
+                # Without a terminal nobody can be asked, so it has to be said before; python-math ships with Prowess.
+                approve=agree if sys.stdin.isatty() else ["skill_run"],
+                on_event=watch,
+                executor=options.executor,
+                store=f"{folder}/chat.db",
+                settings={"workspace.dir": f"{folder}/workspaces"},
+            )
+        except prowess.ProwessError as error:  # such as: no folder of this name
+            parser.error(str(error))
+        return asyncio.run(chat(agent))
 
 
-async def chat(settings: dict[str, Any]) -> int:
-    # Without a terminal nobody can be asked, so it has to be said before; python-math ships with Prowess.
-    approve = (lambda call, decision: agree(call.args)) if sys.stdin.isatty() else ["skill_run"]
+async def chat(agent: prowess.Agent) -> int:
     failed = 0
     for line in requests():
         try:
-            result = await prowess.run(line, session="chat", approve=approve, on_event=watch, **settings)
+            result = await agent.run(line, session="chat")
         except prowess.ProwessError as error:  # such as: no container engine here
             print(f"{error.message} {error.hint or ''} [{error.code}]")
             failed += 1
@@ -81,8 +86,8 @@ def requests() -> Iterator[str]:
         yield line
 
 
-def agree(args: dict[str, Any]) -> bool:
-    return read(f"run {args.get('command') or args}? [y/N] ").lower() in ("y", "yes")
+def agree(call: ToolCall, decision: Decision) -> bool:
+    return read(f"run {call.args.get('command') or call.args}? [y/N] ").lower() in ("y", "yes")
 
 
 def read(prompt: str) -> str:
@@ -92,11 +97,11 @@ def read(prompt: str) -> str:
         return ""
 
 
-def watch(envelope: Any) -> None:
+def watch(envelope: Envelope) -> None:
     event = envelope.event
-    if event.type == "skill_loaded":
+    if isinstance(event, SkillLoaded):
         print(f"[loaded {event.name}]")
-    elif event.type == "call_planned" and event.call.tool == "skill_run":
+    elif isinstance(event, CallPlanned) and event.call.tool == "skill_run":
         print(f"[{event.call.args.get('command') or event.call.args}]")
 
 

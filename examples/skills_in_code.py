@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import prowess
+from prowess.ports import Source
 
 GREETING = """\
 ---
@@ -34,7 +35,7 @@ OFFICE = {
 class OfficeSkills:
     """A SkillSource: anything with a source and skills(). It may read a database or an intranet page."""
 
-    source = "explicit"
+    source: Source = "explicit"
 
     def skills(self) -> Iterable[prowess.Skill]:
         for name, description in OFFICE.items():

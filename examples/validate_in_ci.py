@@ -12,13 +12,18 @@ Prints, for the skills beside this file:
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 import prowess
 
 
-def main(folder: str = "examples/skills", profile: str = "default") -> int:
-    reports = list(prowess.check([folder], profile=profile))
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Check a folder of skills.")
+    parser.add_argument("folder", nargs="?", default="examples/skills")
+    parser.add_argument("profile", nargs="?", default="default", choices=["default", "spec", "portable", "security"])
+    options = parser.parse_args()
+    reports = list(prowess.check([options.folder], profile=options.profile))
     failed = [report for report in reports if not report.valid]
     for report in reports:
         print("FAIL " if report in failed else "ok   ", report.name)
@@ -32,4 +37,4 @@ def main(folder: str = "examples/skills", profile: str = "default") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))
+    sys.exit(main())

@@ -15,13 +15,16 @@ A tool raises ToolRetry(why) or ToolFailed(why) as a signal to the loop. These t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from prowess.core.catalog_values import Finding
 
 
 class ProwessError(Exception):
     """Base of every failure, with a message, a hint and a `code`. A code never changes its meaning."""
 
-    code: ClassVar[str] | str = "error"
+    code: str = "error"
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, *, code: str | None = None, hint: str | None = None) -> None:
@@ -34,7 +37,7 @@ class ProwessError(Exception):
     def __str__(self) -> str:
         return f"{self.message} {self.hint}" if self.hint else self.message
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, str | None]:
         return {"code": self.code, "message": self.message, "hint": self.hint}
 
 
@@ -60,7 +63,7 @@ class SkillNotFound(SkillError):
         self, message: str, *, near: Sequence[str] = (), code: str | None = None, hint: str | None = None
     ) -> None:
         super().__init__(message, code=code, hint=hint)
-        self.near = tuple(near)
+        self.near: tuple[str, ...] = tuple(near)
 
 
 class SkillDenied(SkillError):
@@ -76,10 +79,10 @@ class SkillInvalid(SkillError):
     code = "skill-invalid"
 
     def __init__(
-        self, message: str, *, findings: Sequence[Any] = (), code: str | None = None, hint: str | None = None
+        self, message: str, *, findings: Sequence[Finding] = (), code: str | None = None, hint: str | None = None
     ) -> None:
         super().__init__(message, code=code, hint=hint)
-        self.findings = tuple(findings)
+        self.findings: tuple[Finding, ...] = tuple(findings)
 
 
 class ResourceNotFound(SkillError):

@@ -58,8 +58,7 @@ Tooling and workspace guidance:
 - When a task matches a skill's description, call skill_load at once, before you try anything else.
 - Body first. Then skill_list_docs and skill_select_docs for the docs it needs; avoid include_all_docs.
 - skill_run runs only commands that the skill's text documents; it is not for looking around.
-- Given files are in inputs/. Results belong in out/; name them in output_files.
-- More than one step: keep a plan with update_plan, from your first reply on."""
+- Given files are in inputs/. Results belong in out/; name them in output_files."""
 
 
 def test_what_a_model_is_shown(root: Path) -> None:
@@ -69,9 +68,10 @@ def test_what_a_model_is_shown(root: Path) -> None:
     assert prowess.SkillKit(root, settings={"guidance": "Be good."}).instructions.endswith(
         "Tooling and workspace guidance:\nBe good."
     )
-    assert prowess.SkillKit(root, settings={"tools.profile": "lean"}).instructions.endswith(LEAN_GUIDANCE)
+    lean = prowess.SkillKit(root, settings={"tools.profile": "lean"})
+    assert lean.instructions.endswith(LEAN_GUIDANCE.partition("\n- More than one step")[0])
     assert prowess.SkillKit(root, instructions="You are Bob.").instructions.startswith("You are Bob.\n\nAvailable")
-    assert GUIDANCE in kit.instructions
+    assert GUIDANCE.partition("\n- More than one step")[0] in kit.instructions
 
 
 def names_in(node: Any) -> set[str]:
@@ -122,7 +122,7 @@ SCHEMA_WORDS = set("type properties required additionalProperties items enum con
 def test_without_skills_there_is_nothing_to_say(tmp_path: Path) -> None:
     kit = prowess.SkillKit(tmp_path)
     assert kit.instructions == ""
-    assert [spec.name for spec in kit.tools] == ["update_plan"]
+    assert list(kit.tools) == []
 
 
 def test_profiles_and_what_they_cost(root: Path) -> None:
@@ -140,7 +140,7 @@ def test_profiles_and_what_they_cost(root: Path) -> None:
     assert cost["default"] <= 768
     assert cost["lean"] <= 450
     names = [spec.name for spec in prowess.SkillKit(root, settings={"tools.profile": "lean"}).tools]
-    assert names == ["skill_load", "skill_read", "skill_run", "update_plan"]
+    assert names == ["skill_load", "skill_read", "skill_run"]
     without = [spec.name for spec in prowess.SkillKit(root, executor="none").tools]
     assert "skill_run" not in without and "skill_load" in without
 

@@ -56,7 +56,7 @@ def test_the_whole_stream_of_a_run(root: Path) -> None:
     ]
     result = played.result
     assert (result.text, result.stop_reason) == ("It said hi.", "answer")
-    assert [file["name"] for file in result.files] == ["out/said.txt"]
+    assert [file.name for file in result.files] == ["out/said.txt"]
     assert result.usage.requests == 3 and result.usage.input > 0
     assert result.plan is not None and result.plan.goal == "say"
     assert played.of("run_finished")[0]["usage"]["requests"] == 3

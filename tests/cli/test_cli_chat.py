@@ -115,6 +115,11 @@ def test_names_of_skills_reach_the_agent(project: Project) -> None:
     ("line", "code", "error"),
     [
         ("/skils", 2, "Did you mean /skills?"),
+        ("/unheard-of thing", 2, "No command or skill '/unheard-of'."),
+        ("/\u00fcber\x1b[2J", 2, "'/über\\u{1b}[2J'"),
+        ("/model nope:x", 2, "[model-unknown]"),
+        ("/model openai:x", 1, "[model-no-key]"),
+        ("/model scripted:none.yaml", 2, "[script-unreadable]"),
         ("/load", 2, "[usage]"),
         ("/load nope", 1, "[skill-not-found]"),
         ("/unload nope", 2, "[skill-not-loaded]"),
@@ -135,7 +140,7 @@ def test_a_request_that_fails_or_waits_decides_the_exit_code(project: Project) -
     assert (code, out) == (4, "Fine.\n") and "--resume --yes skill_run" in err
     code, out, err = project.pipe("one\ntwo\n", replies=[FINE])
     assert (code, out) == (1, "Fine.\n") and "[script-exhausted]" in err
-    assert project.pipe("/etc/hosts: what is it?\n/unheard-of thing\n", replies=[FINE, FINE])[0] == 0, "only text"
+    assert project.pipe("/etc/hosts: what is it?\n/ and\n//\n", replies=[FINE] * 3)[0] == 0, "only text"
 
 
 @pytest.mark.needs("isolation")

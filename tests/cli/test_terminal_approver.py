@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from agents import call
 from prowess.cli.approver import (
-    Question,
+    ShownQuestion,
     describe_changes,
     make_question,
     parse_answer,
@@ -184,11 +184,11 @@ def test_always_is_offered_only_for_a_content() -> None:
     ],
 )
 def test_what_is_an_answer(said: str, answer: Any) -> None:
-    assert parse_answer(said, Question("", False, True)) == answer
+    assert parse_answer(said, ShownQuestion("", False, True)) == answer
 
 
 def test_a_reason_is_not_endless() -> None:
-    answer = parse_answer("no " + "x" * 5000, Question("", False, True))
+    answer = parse_answer("no " + "x" * 5000, ShownQuestion("", False, True))
     assert answer is not None and answer[1] == "x" * 1000
 
 

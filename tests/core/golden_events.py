@@ -25,6 +25,7 @@ from prowess.core.events import (
     ModelReplied,
     ModelRequested,
     NoteAppended,
+    OutputRequested,
     PlanChanged,
     RunFinished,
     RunStarted,
@@ -135,6 +136,8 @@ FILLED: list[Event] = [
     RunFinished(stop_reason="limit:turns", text="so far", usage=USAGE, code="c", hint="h", prompts=2),
 ]
 
+LATER: list[Event] = [OutputRequested(json_schema='{"type":"object"}', native=True)]  # types that came later: last
+
 EMPTY: list[Event] = [
     RunStarted(model="m"),
     EpochStarted(why=""),
@@ -178,7 +181,7 @@ AWKWARD: list[Event | UnknownEvent] = [
 def golden_events() -> list[Envelope]:
     """Returns all events, each with its place and no number yet."""
     place = {"tenant": KEY.tenant, "app": KEY.app, "user": KEY.user, "session": KEY.session}
-    every = [*FILLED, *EMPTY, *AWKWARD]
+    every = [*FILLED, *EMPTY, *AWKWARD, *LATER]
     return [
         Envelope(at=f"2026-01-02T03:04:{number:02d}.000006Z", run=f"r-{number % 3}", event=event, **place)
         for number, event in enumerate(every)

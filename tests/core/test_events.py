@@ -34,8 +34,8 @@ from prowess.core.events import (
 from prowess.core.values import Decision, Outcome, ToolCall, Usage
 
 CONTRACT = (
-    *("run_started", "epoch_started", "catalog_planned", "model_requested", "model_replied", "text_delta"),
-    *("call_delta", "plan_changed", "call_planned", "call_decided"),
+    *("run_started", "output_requested", "epoch_started", "catalog_planned", "model_requested", "model_replied"),
+    *("text_delta", "call_delta", "plan_changed", "call_planned", "call_decided"),
     *("approval_asked", "approval_answered", "call_acted"),
     *("skill_loaded", "skill_unloaded", "note_appended", "compacted", "error", "run_finished"),
 )

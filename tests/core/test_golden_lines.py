@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_events import FILLED, KEY, golden_events
+from golden_events import FILLED, KEY, LATER, golden_events
 
 from prowess.core.events import EPHEMERAL, Event, RunFinished, RunStarted, UnknownEvent, parse_event, render_event
 from prowess.core.values import Usage
@@ -22,8 +22,9 @@ READINGS = [json.loads(line) for line in (GOLDEN / "readings.jsonl").read_text(e
 
 
 def test_every_stored_event_is_there_with_every_field_filled() -> None:
-    assert {type(event) for event in FILLED} == {cls for cls in typing.get_args(Event) if cls.type not in EPHEMERAL}
-    for event in FILLED:
+    filled = [*FILLED, *LATER]
+    assert {type(event) for event in filled} == {cls for cls in typing.get_args(Event) if cls.type not in EPHEMERAL}
+    for event in filled:
         for each in dataclasses.fields(event):
             assert getattr(event, each.name) not in (None, (), {}, ""), f"{event.type}.{each.name} has no value"
 

@@ -49,7 +49,7 @@ from prowess.skills.validate import find_references
 from prowess.stores import postgres_pool as postgres_link
 from prowess.tools.files.paths import match_glob
 from prowess.tools.run.code_blocks import find_blocks
-from prowess.tools.run.terminals import guess_interaction
+from prowess.tools.run.programs import guess_interaction
 from prowess.tools.skills.read import find_headings
 from prowess.workspace.network.http import Refused, parse_request
 from prowess.workspace.outputs import read_pattern

@@ -10,7 +10,8 @@ import random
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
@@ -18,18 +19,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import prowess
 from model_contract import CHAT, KEY, MESSAGES, RESPONSES, WEATHER, Wire, check_request, user
 from prowess.core.events import ModelReplied
+from prowess.core.ports import Model, describe_model
 from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage, find_cost
-from prowess.errors import MissingExtra, ModelError, ModelOverloaded
+from prowess.errors import ConfigError, MissingExtra, ModelError, ModelOverloaded
+from prowess.models.providers.anthropic import AnthropicModel
 from prowess.models.providers.client import check_sdk
 from prowess.models.providers.message_order import Assistant, LateSystemMessage, User, arrange, wire_id, wire_name
+from prowess.models.providers.openai import OpenAIModel
+from prowess.models.providers.schemas import is_strict
 from prowess.models.providers.sse import BrokenEvent, EventReader
 from stub_provider import Answer, Stub, chat, messages, open_stub, spoken, sse
 
 WIRES = pytest.mark.parametrize("wire", [CHAT, RESPONSES, MESSAGES], ids=lambda wire: wire.name)
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(20)).decode()
 PDF = base64.b64encode(b"%PDF-1.4 nothing").decode()
+
+
+@dataclass
+class Report:
+    city: str
+    degrees: float | None
+    on: date
+
+
+def get_weather(city: str) -> str:
+    """Weather of a city."""
+    return city
 
 
 @pytest.fixture
@@ -280,7 +298,7 @@ def test_a_schema_is_passed_on(wire: Wire, stub: Stub) -> None:
         "required": ["n"],
         "additionalProperties": False,
     }
-    for schema, is_strict in ((strict, True), ({**strict, "required": []}, False)):
+    for schema, strictly in ((strict, True), ({**strict, "required": []}, False)):
         stub.say(well(wire))
         ask(wire, stub, [user("x")], schema=schema)
         check_request(wire.request_type, stub.body)
@@ -289,7 +307,79 @@ def test_a_schema_is_passed_on(wire: Wire, stub: Stub) -> None:
         else:
             form = stub.body["response_format"]["json_schema"] if wire is CHAT else stub.body["text"]["format"]
             assert form["schema"] == schema
-            assert form["strict"] is is_strict
+            assert form["strict"] is strictly
+
+
+@WIRES
+@pytest.mark.parametrize("schemas", [True, None])
+def test_an_output_type_goes_to_the_provider_with_the_tools(wire: Wire, stub: Stub, schemas: bool | None) -> None:
+    """A server of an unknown address is told in words, because most cannot combine a schema with tools."""
+    stub.say(well(wire, "no"), well(wire, '{"city": "Ulm", "degrees": null, "on": "2026-01-02"}'))
+    base = stub.url if wire is MESSAGES else f"{stub.url}/v1"
+
+    async def work() -> Any:
+        model = wire.open(base, params={} if schemas is None else {"schemas": schemas})
+        try:
+            return await prowess.run("x", model=model, tools=get_weather, output_type=Report, store="memory:")
+        finally:
+            await model.aclose()  # type: ignore[attr-defined]
+
+    result = asyncio.run(work())
+    assert result.output == Report(city="Ulm", degrees=None, on=date(2026, 1, 2))
+    for body in (asked.body for asked in stub.asked):
+        check_request(wire.request_type, body)
+        names = {CHAT: "response_format", RESPONSES: "text", MESSAGES: "output_config"}
+        form = body.get(names[wire])
+        assert (form is None) == (schemas is None)
+        assert ("must be only JSON" in json.dumps(body)) == (schemas is None)
+        assert body["tools"]
+        if form is not None and wire is not MESSAGES:
+            assert '"strict": true' in json.dumps(form)
+
+
+@pytest.mark.parametrize(
+    ("model", "schemas"),
+    [
+        (OpenAIModel("gpt-5", api_key="k"), True),
+        (OpenAIModel("gpt-4.1-mini", api_key="k"), True),
+        (OpenAIModel("gpt-4", api_key="k"), False),
+        (OpenAIModel("gpt-4-turbo", api_key="k"), False),
+        (OpenAIModel("gpt-5", api_key="k", base_url="http://localhost:1/v1"), False),
+        (OpenAIModel("gpt-5", api_key="k", params={"schemas": False}), False),
+        (AnthropicModel("claude-sonnet-4-5", api_key="k"), True),
+        (AnthropicModel("claude-opus-4-1", api_key="k"), True),
+        (AnthropicModel("claude-sonnet-4-20250514", api_key="k"), False),
+        (AnthropicModel("claude-3-7-sonnet-latest", api_key="k"), False),
+        (AnthropicModel("claude-sonnet-4-5", api_key="k", base_url="http://localhost:1"), False),
+    ],
+)
+def test_it_is_known_which_models_take_schemas(model: Model, schemas: bool) -> None:
+    assert describe_model(model).schemas is schemas
+
+
+def test_a_parameter_that_is_no_truth_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"schemas .* must be true or false"):
+        OpenAIModel("gpt-5", api_key="k", params={"schemas": "yes"})
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {},
+        {"type": "string", "format": "binary"},
+        {"type": "array", "prefixItems": [{"type": "string"}]},
+        {"$ref": "#/$defs/x", "description": "d"},
+        {"type": "string", "default": "a"},
+    ],
+)
+def test_strict_mode_is_not_asked_for_what_it_refuses(field: Any) -> None:
+    def make(field: Any) -> dict[str, Any]:
+        properties = {"a": field}
+        return {"type": "object", "properties": properties, "required": ["a"], "additionalProperties": False}
+
+    assert not is_strict(make(field))
+    assert is_strict(make({"type": "string", "format": "date"}))
+    assert is_strict(make({"$ref": "#/$defs/x"}))
 
 
 @WIRES

@@ -149,8 +149,7 @@ def test_a_built_in_tool_touches_three_files(place: Place, risk: str) -> None:
     place.insert("prowess/core/tool_table.py", ('    ToolTraits(\n        name="read_file"', ROW.format(risk=risk)))
     place.insert(
         "prowess/tools/builtin.py",
-        ("from prowess.tools.files.read", "from prowess.tools.count_words import CountWords\n"),
-        ("        ToolMaker(AskUser.spec", "        ToolMaker(CountWords.spec, CountWords),\n"),
+        ('        ToolMaker("ask_user"', '        ToolMaker("count_words", "count_words:CountWords"),\n'),
     )
     assert len(place.touched) == 3
 

@@ -22,6 +22,7 @@ from prowess.records.timeline import EventContext, EventLine, describe_event
 
 LEAST: dict[str, dict[str, Any]] = {  # the fields that an event must have
     "run_started": {"model": "m"},
+    "output_requested": {"json_schema": "{}"},
     "epoch_started": {"why": "run started"},
     "catalog_planned": {"plan": {"shown": [], "tokens": {"budget": 1, "used": 0}}},
     "model_requested": {"bytes": 1, "sha256": "ab"},

@@ -47,12 +47,12 @@ RUN = [
 def test_five_lines(root: Path) -> None:
     result = prowess.run_sync("do it", skills=root, model=ScriptedModel(RUN), store="memory:", approve=["skill_run"])
     assert (result.text, result.ok) == ("done", True)
-    assert [file["ref"] for file in result.files] == ["workspace://out/a.txt"]
+    assert [file.ref for file in result.files] == ["workspace://out/a.txt"]
 
 
-def test_names_among_skills_are_put_to_use(root: Path) -> None:
+def test_named_skills_are_put_to_use(root: Path) -> None:
     model = ScriptedModel([{"text": "a"}])
-    prowess.run_sync("do it", skills=[root, "demo"], model=model, store="memory:")
+    prowess.run_sync("do it", skills=root, use=["demo"], model=model, store="memory:")
     assert "DEMO-BODY" in str(model.requests[0])
 
 

@@ -575,7 +575,7 @@ def test_a_part_that_is_none_is_as_configured(root: Path) -> None:
 
 
 def test_the_functions_take_every_keyword_of_an_agent() -> None:
-    of_agent = set(inspect.signature(prowess.Agent).parameters) - {"model", "on_event"}
+    of_agent = set(inspect.signature(prowess.Agent).parameters) - {"model", "on_event", "output_type"}
     assert set(AgentOptions.__annotations__) == of_agent
     assert {"policy", "executor", "store", "artifacts", "secrets"} <= set(
         inspect.signature(prowess.SkillKit).parameters

@@ -20,7 +20,7 @@ from prowess.runtime.services.inspect_skill import count_fixed, count_skills, in
 from prowess.runtime.services.sarif import render_sarif
 from prowess.runtime.services.scaffold import write_project, write_skill
 from prowess.runtime.services.settings_in_force import find_environment, find_settings
-from prowess.runtime.services.trust import give_trust, load_trust, preview_file, preview_folder, revoke_trust
+from prowess.runtime.services.trust import give_trust, load_trust, preview_folder, revoke_trust
 
 
 def test_a_person_sees_what_trust_covers_before_it_is_given(tmp_path: Path) -> None:
@@ -30,12 +30,12 @@ def test_a_person_sees_what_trust_covers_before_it_is_given(tmp_path: Path) -> N
     policy = tmp_path / ".agent/policy.toml"
     policy.write_text("# a comment\n[[rule]]\nnonsense = 1\n", encoding="utf-8")
     (tmp_path / ".agent/runs").mkdir()
-    content = preview_folder(str(tmp_path))
-    assert [entry.name for entry in content.catalog] == ["csv-report"] and str(policy) in content.files
-    assert content.records == (str(tmp_path / ".agent/runs"),)
-    shown = preview_file(str(policy))
-    assert shown.lines == ["[[rule]]", "nonsense = 1"] and "nonsense" in (shown.problem or "")
     state_dir = str(tmp_path / "state")
+    content = preview_folder(str(tmp_path), os.environ, load_trust(state_dir))
+    assert [entry.name for entry in content.catalog] == ["csv-report"]
+    assert content.records == (str(tmp_path / ".agent/runs"),)
+    [problem] = content.effect.problems
+    assert "nonsense" in problem and not content.effect.settings and not content.effect.rules
     give_trust(state_dir, content)
     assert load_trust(state_dir).trusts_folder(str(tmp_path / ".agent"))
     with pytest.raises(ConfigError) as refused:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from pathlib import Path
 
 import pytest
 
 from conftest import make_skill
+from prowess._internal.tokens import get_counter
 from prowess.runtime.check import Report, check
+from prowess.runtime.runtime import open_runtime
+from prowess.runtime.services.inspect_skill import count_skills
+from prowess.runtime.services.scaffold import write_skill
 from prowess.skills.security_scan import PATTERNS, scan_text
 from prowess.skills.validate import PROFILES, Profile, find_references
 
@@ -29,6 +35,35 @@ def _codes(folder: Path, body: str, **files: str | bytes) -> list[tuple[str, int
     named = {name.replace("__", "/").replace("_", "."): content for name, content in files.items()}
     skill = make_skill(folder / "pdf", front=FRONT, body=body, files=named)
     return [(finding.code, finding.line) for finding in _check(skill).findings]
+
+
+def test_a_skill_as_it_was_made_is_told_which_lines_to_change(tmp_path: Path) -> None:
+    made = write_skill("fresh", str(tmp_path))
+    [finding] = _check(tmp_path / "fresh").findings
+    assert (finding.code, finding.severity, finding.line) == ("template-unedited", "warning", 3)
+    lines = Path(made.file).read_text(encoding="utf-8").splitlines()
+    named = [int(number) for number in re.findall(r"\d+", finding.hint or "")]
+    assert lines[2].startswith("description: ") and [lines[n - 1][:5] for n in named[1:]] == [
+        "Say i",
+        "- Inp",
+        "- Out",
+        "2. Do",
+    ]
+    for number in named:
+        lines[number - 1] = "description: Packs. Use when asked." if number == 3 else "Something of its own."
+    Path(made.file).write_text("\n".join(lines), encoding="utf-8")
+    assert not _check(tmp_path / "fresh").findings
+
+
+def test_validate_and_tokens_count_alike(tmp_path: Path) -> None:
+    long = "Use when a person wants to have a very long description of things. " * 15
+    files = {"references/a.md": "a", "scripts/a.py": "pass"}
+    skill = make_skill(tmp_path / "pdf", description=long, body="Five words and a stop. " * 900, files=files)
+    told = {finding.code: finding.message for finding in _check(skill).findings}
+    with open_runtime(cwd=str(tmp_path), environ=os.environ, roots=[str(tmp_path)]) as runtime:
+        [row] = count_skills(runtime, runtime.catalog, get_counter())
+    assert f"about {row.catalog} tokens" in told["description-too-many-tokens"]
+    assert f"about {row.body} tokens" in told["body-too-many-tokens"]
 
 
 # --- paths ----------------------------------------------------------------------------------------------------------

@@ -419,6 +419,8 @@ def test_a_file_is_written_where_scripts_find_it(tell: Any, path: str, name: str
     async def story(work: SessionWork) -> None:
         outcome = await call(WriteFile(work), {"path": path, "content": "tëxt\n"})
         assert outcome.status == "ok", outcome
+        made = [(each["name"], each["size_bytes"]) for each in outcome.data.pop("output_files", ())]
+        assert made == ([(name, 6)] if name.startswith("out/") else [])
         assert outcome.data == {"path": shown(name), "size_bytes": 6, "replaced": False, "paths": [shown(name)]}
         file = await root_of(work) / name
         assert file.read_text(encoding="utf-8") == "tëxt\n"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from prowess.errors import ToolRetry
 from prowess.tools.arguments import ExecArguments, OutputArguments, ReadArguments, RunArguments, WriteArguments
-from prowess.tools.run.terminals import MAX_LINES, LastLines, guess_interaction
+from prowess.tools.run.programs import MAX_LINES, LastLines, guess_interaction
 from prowess.tools.schema import parse_arguments, render_schema
 
 

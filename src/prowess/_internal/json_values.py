@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, TypeAlias
 
 JsonObject = dict[str, Any]
+JsonValue: TypeAlias = "str | int | float | bool | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 
 
 def load_json(text: str) -> Any:

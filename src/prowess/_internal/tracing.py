@@ -7,6 +7,7 @@ content.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,7 +62,9 @@ class _Prefixed:
 
 
 def find_tracer() -> Any:
-    """Returns the tracer of the program's OpenTelemetry setup, or None if OpenTelemetry is not installed."""
+    """Returns the tracer of the program's OpenTelemetry setup, or None if there is none."""
+    if "opentelemetry" not in sys.modules and "OTEL_PYTHON_TRACER_PROVIDER" not in os.environ:
+        return None  # nobody has set up a provider, and the import takes milliseconds
     try:
         from opentelemetry import trace
     except ImportError:

@@ -11,6 +11,8 @@
 - loop: `run`, the loop of turns
 - model_call: one request to a model, with retries
 - observers: telling events to observers, which may be slow or fail
+- output: `OutputForm`, the form of an answer, and the texts that tell a model about it
+- output_check: checking an answer against its form, and asking again
 - prompt: the system prompt and the tools that a model is offered
 - recorder: writing events to the log without secrets, and then applying them to the conversation
 - session: `Session`, one conversation over many runs

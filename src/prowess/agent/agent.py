@@ -9,16 +9,23 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast, get_args
+
+from typing_extensions import TypeVar
 
 from prowess import __version__
-from prowess.core.events import RunStarted, StopReason
+from prowess.agent.output import OutputForm, render_schema
+from prowess.core.events import OutputRequested, RunStarted, StopReason
 from prowess.core.ports import Model, ModelInfo, RecordedModel, SkillReader, describe_model
 from prowess.core.values import Part, Plan, ToolCall, Trigger, Usage
-from prowess.errors import ConfigError
+from prowess.errors import ConfigError, ModelError, ProwessError
+
+if TYPE_CHECKING:
+    from prowess.workspace.run_file import RunFile
 
 LoadMode = Literal["turn", "once", "session"]
 Placement = Literal["tool_result", "system"]
+OutputT = TypeVar("OutputT", default=str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +75,8 @@ def _is_number(value: object, *, is_whole: bool) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
+    """Model, limits and settings of an agent."""
+
     model: Model
     limits: Limits = field(default_factory=Limits)
     load_mode: LoadMode = "turn"
@@ -76,6 +85,7 @@ class AgentSpec:
     code_blocks: bool = False  # run fenced code of an answer, as normal calls
     summarise: bool = False  # let the model summarise dropped messages; counts as usage
     depth: int = 2  # maximum nesting of child runs
+    output: OutputForm | None = None  # form of the answer; None: any text
     info: ModelInfo = field(init=False)
     recording: RecordedModel | None = field(init=False)  # the model, if it plays back a recording
     reader: SkillReader | None = field(init=False)  # the model, if it takes skills as values
@@ -97,6 +107,20 @@ class AgentSpec:
         object.__setattr__(self, "info", describe_model(model))
         object.__setattr__(self, "recording", recording)
         object.__setattr__(self, "reader", reader)
+        if self.output is not None and reader is not None:
+            raise ModelError(
+                f"The model '{model.name}' cannot answer in the form of output_type.",
+                code="model-no-schema",
+                hint="Choose a language model, such as 'openai:gpt-5', or leave output_type out.",
+            )
+
+    @property
+    def native_schema(self) -> Mapping[str, Any] | None:
+        """Schema for the provider. None if there is none, or if the model reads it in the system prompt."""
+        output = self.output
+        if output is None or not self.info.schemas or not output.is_closed:
+            return None
+        return output.schema
 
 
 def _check_option(name: str, value: str, known: Sequence[str]) -> None:
@@ -132,7 +156,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Generic[OutputT]):
     """Result of a run. `text` is the answer, or a report of what was done and what was not."""
 
     text: str
@@ -141,20 +165,53 @@ class Result:
     session: str
     run: str
     plan: Plan | None = None
-    files: tuple[dict[str, Any], ...] = ()  # files from scripts: name, ref, mime_type, size_bytes
+    files: tuple[RunFile, ...] = ()  # made by scripts, or written by the model into out/
     left_out: tuple[str, ...] = ()  # hidden files that no output pattern named
     waiting: tuple[ToolCall, ...] = ()  # calls that a person has to approve
     failed: int = 0  # number of calls that failed, were denied or interrupted
     state: dict[str, Any] | None = None
     code: str | None = None  # code of the failure that the text reports
+    warnings: tuple[str, ...] = ()  # files that could not be copied to output_dir
+    value: OutputT | None = field(default=None, repr=False)  # of `output`; None without an answer
 
     @property
     def ok(self) -> bool:
         return self.stop_reason == "answer"
 
+    @property
+    def output(self) -> OutputT:
+        """Answer as a value of `output_type`; without one, its text. Raises ProwessError if there is no answer."""
+        if not self.ok:
+            raise _make_no_answer(self)
+        return cast(OutputT, self.value)
+
+
+def _make_no_answer(result: Result[Any]) -> ProwessError:
+    reason = result.stop_reason
+    name = f"{reason}, {result.code}" if result.code else reason
+    message = f"The run {result.run} has no output, because it ended without an answer ({name})."
+    if result.code == "output-invalid":
+        hint = "result.text is the last answer of the model. Try a simpler output_type, or another model."
+        return ProwessError(message, code="output-invalid", hint=hint)
+    hint = "result.text says what was done."
+    if reason == "waiting":
+        hint = "Approve the calls in result.waiting, then run the session again with resume=True."
+    elif reason.startswith("limit:"):
+        hint = "Raise the limit, then run the session again with resume=True."
+    return ProwessError(message, code="no-answer", hint=hint)
+
 
 def new_run() -> str:
     return f"r-{os.urandom(6).hex()}"
+
+
+def make_requested(agent: AgentSpec) -> list[OutputRequested]:
+    """Event that says the form of the answer, if there is one."""
+    if agent.output is None:
+        return []
+    schema = render_schema(agent.output.schema)
+    is_native = agent.native_schema is not None
+    return [OutputRequested(json_schema=schema, native=is_native)]
 
 
 def make_started(agent: AgentSpec, task: Task, resumed: str | None) -> RunStarted:

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, Protocol, get_args, runtime_checkable
 
 from prowess.agent.call_policy import CallFacts, SkillIdentity
 from prowess.agent.context.state import ApprovalQuestions
@@ -22,6 +22,13 @@ from prowess.tools.session_work import SessionWork
 _YES: Mapping[str, Answer] = {"once": "once", "yes": "once", "run": "run", "always": "always"}
 _NO = re.compile(r"no(?:[,;:. ]+(?:because )?(.*))?", re.IGNORECASE | re.DOTALL)
 EACH_TIME = "each_time"  # in `Decision.about`: no earlier approval counts, except an answer to this call
+
+
+@runtime_checkable
+class NamedTools(Protocol):
+    """Approver that approves these tools, and no others."""
+
+    tools: frozenset[str]
 
 
 class ApprovalBook:
@@ -65,6 +72,18 @@ class ApprovalBook:
             await self._record.append(event)
             self._keep(answer, query, facts)
         return answer, problem
+
+    def foresee(self, query: PolicyQuery, facts: CallFacts, decision: Decision) -> ApprovalAnswered | None:
+        """Returns the answer that is known before anybody is asked. Records and keeps nothing."""
+        call = facts.call
+        clean = replace(call, args=self._secrets.redactor.redact_json(call.args))
+        each_time = EACH_TIME in decision.about
+        if not self._questions.fits(clean):
+            facts = replace(facts, call=replace(call, id=""))
+        answer = self._find_earlier(query, facts, each_time=each_time)
+        if answer is None and isinstance(self._approver, NamedTools) and query.tool in self._approver.tools:
+            return ApprovalAnswered(call_id=call.id, answer="once", asked=False)
+        return answer
 
     def find_changes(self, facts: CallFacts, capability: str) -> dict[str, Any]:
         """Returns differences from content of this skill that a person approved before."""
@@ -113,7 +132,7 @@ class ApprovalBook:
         except Exception as error:  # noqa: BLE001 - an approver is foreign code
             problem = f"{type(error).__name__}: {error}"
         else:
-            answer = _parse_answer(call, said)
+            answer = parse_answer(call.id, said)
             if answer is not None or said is None:
                 return answer, ""
             problem = f"It said {said!r}, which is none of: once, run, always, no."
@@ -153,7 +172,7 @@ def approval_keys(capability: str, *, isolated: bool) -> tuple[str, ...]:
     return f"{capability}@isolated", capability
 
 
-def _parse_answer(call: ToolCall, said: object) -> ApprovalAnswered | None:
+def parse_answer(call_id: str, said: object) -> ApprovalAnswered | None:
     """Parses an answer: `once`, `yes`, `run`, `always`, `no`, `no, because …`, True or False. None if invalid."""
     if isinstance(said, ApprovalAnswered):
         is_known = said.answer in get_args(Answer)
@@ -165,8 +184,8 @@ def _parse_answer(call: ToolCall, said: object) -> ApprovalAnswered | None:
     text = said.strip()
     refused = _NO.fullmatch(text)
     if refused is not None:
-        return ApprovalAnswered(call_id=call.id, answer="no", why=refused[1] or None, by="approver")
+        return ApprovalAnswered(call_id=call_id, answer="no", why=refused[1] or None, by="approver")
     answer = _YES.get(text.lower())
     if answer is None:
         return None
-    return ApprovalAnswered(call_id=call.id, answer=answer, by="approver")
+    return ApprovalAnswered(call_id=call_id, answer=answer, by="approver")

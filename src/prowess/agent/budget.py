@@ -162,8 +162,9 @@ def count_tokens(talk: Conversation) -> int:
     return total
 
 
-def render_partial(talk: Conversation, why: str) -> str:
-    """Renders a useful report of an unfinished run: the reason, what was done, and what was not."""
+def render_partial(talk: Conversation, why: str, said: str = "") -> str:
+    """Renders a useful report of an unfinished run: the reason, what was done, and what was not. `said` is the text of
+    a reply that was cut off. It is kept whole, because a person has read it."""
     done: list[str] = []
     failed: list[str] = []
     for tool, outcome in talk.outcomes():
@@ -181,7 +182,9 @@ def render_partial(talk: Conversation, why: str) -> str:
         lines += ["Done:", *done[-10:]]
     if failed:
         lines += ["Not done:", *failed[-10:]]
-    if talk.last_text:
+    if said.strip():
+        lines += ["Said until it was cut off:", said]
+    elif talk.last_text:
         lines += ["Last said:", talk.last_text[:_LONGEST]]
     return "\n".join(lines)
 

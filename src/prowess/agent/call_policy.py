@@ -11,7 +11,7 @@ from typing import Any
 
 from prowess.agent.toolkit_options import KitPolicy, SkillAccess
 from prowess.core.events import ErrorRaised
-from prowess.core.ports import CapabilityRequest, Toolset
+from prowess.core.ports import CapabilityRequest
 from prowess.core.tool_table import COMMAND_TOOLS, FILE_TOOLS, NEVER_NARROWED, STEERING_TOOLS, TOOLS
 from prowess.core.values import Decision, ToolCall
 from prowess.errors import SkillError
@@ -21,7 +21,7 @@ from prowess.policy.policy_objects import ask_policies
 from prowess.policy.rules import PolicyQuery, Rules, find_rule
 from prowess.skills.skill import Skill
 from prowess.tools.files.paths import skills_read
-from prowess.tools.run.terminals import Programs
+from prowess.tools.run.programs import Programs
 from prowess.tools.session_work import SessionWork
 
 
@@ -80,7 +80,7 @@ class CallPolicy:
         skills: SkillAccess,
         work: SessionWork,
         programs: Programs,
-        tools: Toolset,
+        tool_names: Sequence[str],
         *,
         parent: CallPolicy | None = None,
     ) -> None:
@@ -91,7 +91,7 @@ class CallPolicy:
         self._skills = skills
         self._work = work
         self._programs = programs
-        self._tools = tools
+        self._tool_names = tool_names
 
     async def examine(self, call: ToolCall) -> CallFacts:
         """Finds the facts about a call. Raises an error if its skill or its workspace cannot be found."""
@@ -141,11 +141,10 @@ class CallPolicy:
         found: dict[str, AllowedTools] = {}
         if not self._work.known:
             return found
-        known = [spec.name for spec in self._tools.specs()]
         for id, loaded in self._work.known.items():
             declared = loaded.skill.entry.controls.allowed_tools
             if declared is not None:
-                found[id] = parse_allowed(declared, known=known)
+                found[id] = parse_allowed(declared, known=self._tool_names)
         return found
 
     def _ceiling(self) -> Mapping[str, AllowedTools]:

@@ -42,7 +42,7 @@ async def run_child(
         task = Task(resume=True, parent=parent.recorder.run_id, call=call.id)
     talk.children[call.id] = kit.recorder.run_id
     counted = talk.counted.get(call.id)
-    agent = replace(agent, limits=budget.share(counted))
+    agent = replace(agent, limits=budget.share(counted), output=None)
     try:
         result = await run(agent, kit, task)
     except StoreError:

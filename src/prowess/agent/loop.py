@@ -14,17 +14,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prowess.agent.activation import SkillActivator, names_in
-from prowess.agent.agent import AgentSpec, Result, Task, make_started
+from prowess.agent.agent import AgentSpec, Result, Task, make_requested, make_started
 from prowess.agent.budget import Budget, is_near, render_partial
 from prowess.agent.child_run import run_child
 from prowess.agent.compaction import shorten
 from prowess.agent.context import ModelRequest
 from prowess.agent.context.conversation import SHOWN_ONCE
 from prowess.agent.context.render import render_note, render_outcome
-from prowess.agent.model_call import RetryPolicy, ask, clean
+from prowess.agent.model_call import RetryPolicy, ShownReply, ask, clean
+from prowess.agent.output_check import OutputCheck
 from prowess.agent.tool_call import BeforeEnd, act_together, make_groups
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import (
@@ -44,6 +45,9 @@ from prowess.core.values import Outcome, Plan, Spawn, ToolCall, Usage
 from prowess.errors import ModelError, ModelMalformed, ProwessError, SkillDenied, StoreError
 from prowess.tools.run.code_blocks import find_code_calls, find_code_notes
 
+if TYPE_CHECKING:
+    from prowess.workspace.run_file import RunFile
+
 _MOST_PIECES = 3  # of an answer that exceeds the length limit of a reply
 _EMPTY_REPLIES = 2
 _FAILED = ("failed", "denied", "interrupted")
@@ -56,12 +60,12 @@ _INTERRUPTED = Outcome(
 )
 
 
-async def run(agent: AgentSpec, kit: Toolkit, task: Task, *, retry_policy: RetryPolicy | None = None) -> Result:
+async def run(agent: AgentSpec, kit: Toolkit, task: Task, *, retry_policy: RetryPolicy | None = None) -> Result[Any]:
     """Runs one request to its end. An error that ends the run is recorded and then raised."""
     resumed = kit.conversation.run if task.resume else None
     loop = _Loop(agent, kit, retry_policy or RetryPolicy())
     started = make_started(agent, task, resumed)
-    await kit.append(started)
+    await kit.append(started, *make_requested(agent))
     kit.conversation.start_run(kit.recorder.run_id)
     try:
         finished = await loop.go(task)
@@ -83,6 +87,7 @@ class _Loop:
         self._kit = kit
         self._retry_policy = retry_policy
         self._talk = kit.conversation
+        self._output = OutputCheck(agent, kit)
         may_spawn = len(kit.ancestry) < agent.depth
         self._spawner = self._spawn if may_spawn else None
         self._skills = SkillActivator(kit, self._spawner)
@@ -92,8 +97,9 @@ class _Loop:
         self._overflowed = False
         self._empty = 0
         self._pieces: list[str] = []
+        self._unfinished: ShownReply | None = None  # reply that the model has begun
         self._notes: list[NoteAppended] = []
-        self._files: dict[str, dict[str, Any]] = {}
+        self._files: dict[str, RunFile] = {}
         self._left_out: dict[str, None] = {}
 
     async def go(self, task: Task) -> RunFinished:
@@ -143,6 +149,7 @@ class _Loop:
         reply = self._budget.priced(reply)
         reply = clean(reply, self._talk.call_ids)
         await kit.append(reply)
+        self._unfinished = None
         kit.shelf.new_turn()
         for id in self._talk.turn_once:
             await kit.append(SkillUnloaded(id=id, reason=SHOWN_ONCE))
@@ -164,8 +171,9 @@ class _Loop:
 
     async def _ask(self, request: ModelRequest) -> ModelReplied | None:
         """Asks the model. If the request is too long for it, once in a run, shortens it and returns None."""
+        shown = self._unfinished = ShownReply(self._kit)
         try:
-            return await ask(self._agent, request, self._kit, self._retry_policy, self._budget.seconds_left)
+            return await ask(self._agent, request, self._kit, self._retry_policy, self._budget.seconds_left, shown)
         except ModelError as error:
             if error.code != "context-overflow" or self._overflowed:
                 raise
@@ -180,7 +188,7 @@ class _Loop:
         if talk.stale is None:
             return []
         self._plan_shown = None
-        system = self._kit.instructions
+        system = self._output.add_to(self._kit.instructions)
         tools = tuple(self._kit.tools)
         talk.draft.keep_tools(tools)
         started = EpochStarted(
@@ -221,7 +229,7 @@ class _Loop:
         if stop is not None:
             return stop
         if reply.finish == "stop" and reply.text:  # an answer together with a last plan update
-            return RunFinished(stop_reason="answer", text=reply.text, usage=self.usage)
+            return await self._end_with(reply.text)
         return None
 
     async def _answered(self, reply: ModelReplied) -> RunFinished | None:
@@ -234,7 +242,8 @@ class _Loop:
             )
         if reply.code is not None:
             return RunFinished(stop_reason="error", text=reply.text, usage=self.usage, code=reply.code)
-        if reply.finish == "length" and len(self._pieces) < _MOST_PIECES:
+        can_go_on = self._agent.native_schema is None  # a provider would begin the document again
+        if reply.finish == "length" and can_go_on and len(self._pieces) < _MOST_PIECES:
             self._pieces.append(reply.text)
             self._say("Your reply was cut off at its greatest length. Go on exactly where it stopped.")
             return None
@@ -259,7 +268,16 @@ class _Loop:
             if found:
                 return await self._run_code(found)
         answer = "".join([*self._pieces, text])
-        return RunFinished(stop_reason="answer", text=answer, usage=self.usage)
+        return await self._end_with(answer)
+
+    async def _end_with(self, answer: str) -> RunFinished | None:
+        """Ends the run with an answer, unless it does not fit the form that the caller wants."""
+        checked = await self._output.check(answer)
+        if isinstance(checked, RunFinished):
+            return checked
+        self._pieces = []
+        self._notes.append(checked)
+        return None
 
     def _say(self, text: str) -> None:
         note = _make_note("note", text)
@@ -298,11 +316,10 @@ class _Loop:
         return await self._kit.act(call, spawn=self._spawner, before_end=before_end)
 
     def _keep_files(self, outcome: Outcome) -> None:
-        """Collects the files that a call made, without their content, for the result of the run."""
+        """Collects the files that a call made, for the result of the run."""
         data = outcome.data
         for file in data.get("output_files") or ():
-            name = file["name"]
-            self._files[name] = {key: value for key, value in file.items() if key != "content"}
+            self._files[file["name"]] = self._kit.work.find_output(file)
         for name in data.get("left_out") or ():
             self._left_out[name] = None
 
@@ -371,7 +388,9 @@ class _Loop:
         return self._talk.spent.prompts
 
     def partial(self, why: str) -> str:
-        return render_partial(self._talk, why)
+        """Reports an unfinished run, with the text of a reply that was cut off."""
+        said = self._unfinished.cut_off() if self._unfinished else ""
+        return render_partial(self._talk, why, said)
 
     async def _stop(self, limit: StopReason) -> RunFinished:
         """Ends the run at a limit. Calls that were not made get an outcome, so that a later run knows."""
@@ -437,7 +456,7 @@ class _Loop:
         if not self._kit.recorder.broken:
             await self._kit.append(finished)
 
-    def result(self, finished: RunFinished) -> Result:
+    def result(self, finished: RunFinished) -> Result[Any]:
         talk = self._talk
         waiting = talk.waiting_calls() if finished.stop_reason == "waiting" else []
         failed = [tool for tool, outcome in talk.outcomes() if outcome.status in _FAILED]
@@ -455,6 +474,7 @@ class _Loop:
             failed=len(failed),
             state=dict(talk.state.values),
             code=finished.code,
+            value=self._output.value_of(finished),
         )
 
 

@@ -41,17 +41,19 @@ async def ask(
     kit: Toolkit,
     retry_policy: RetryPolicy,
     seconds_left: Callable[[], float | None],
+    shown: ShownReply,
 ) -> ModelReplied:
-    """Asks the model, with retries. Records every failure, also if a later try succeeds."""
+    """Asks the model, with retries. Records every failure, also if a later try succeeds. `shown` has the pieces of an
+    unfinished reply."""
     if agent.recording is not None:
         agent.recording.expect(request.sha256, request.size_bytes)
     if request.has_images:
         messages = [await _with_pictures(message, kit) for message in request.messages]
         request = request._replace(messages=tuple(messages))
-    shown = _Shown(kit)
     number = 0
     while True:
         number += 1
+        shown.start()
         try:
             reply = await _reply(agent, request, kit, shown)
             shown.finish()
@@ -68,9 +70,11 @@ async def ask(
             await retry_policy.sleep(wait)
 
 
-async def _reply(agent: AgentSpec, request: ModelRequest, kit: Toolkit, shown: _Shown) -> ModelReplied:
+async def _reply(agent: AgentSpec, request: ModelRequest, kit: Toolkit, shown: ShownReply) -> ModelReplied:
     if agent.reader is None:
-        return await agent.model.reply(request.messages, request.tools, on_delta=shown)
+        schema = agent.native_schema
+        options = {} if schema is None else {"schema": schema}
+        return await agent.model.reply(request.messages, request.tools, on_delta=shown, **options)
     skills = _find_skills(kit)
     return await agent.reader.reply_with_skills(request.messages, request.tools, skills, on_delta=shown)
 
@@ -82,7 +86,7 @@ def _find_skills(kit: Toolkit) -> SkillsInRequest:
     return SkillsInRequest(offered, loaded)
 
 
-class _Shown:
+class ShownReply:
     """Shows pieces of a reply to observers, redacted. A piece that may start a secret waits for the rest."""
 
     def __init__(self, kit: Toolkit) -> None:
@@ -90,6 +94,12 @@ class _Shown:
         self._secrets = kit.secrets
         self._redaction: Redactor | None = None  # most replies of an agent are calls without a text
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pieces: list[str] = []
+
+    def start(self) -> None:
+        """Begins a reply, or another try of one."""
+        self._pieces = []
+        self._redaction = None
 
     def __call__(self, delta: TextDelta | CallDelta) -> None:
         if isinstance(delta, CallDelta):
@@ -104,9 +114,16 @@ class _Shown:
         if self._redaction is not None:
             self._show_text(self._redaction.finish(), final=True)
 
+    def cut_off(self) -> str:
+        """Ends a reply that is not complete, and returns its text. What may be the start of a secret is left out."""
+        if self._redaction is not None:
+            self._show_text(self._redaction.flush(), final=True)
+        return "".join(self._pieces)
+
     def _show_text(self, data: bytes, *, final: bool = False) -> None:
         text = self._decoder.decode(data, final)
         if text:
+            self._pieces.append(text)
             self._show(TextDelta(text=text))
 
 

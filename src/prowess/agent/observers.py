@@ -11,7 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from queue import Empty, Full, Queue
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from prowess.core.events import Envelope
 from prowess.errors import StoreError
@@ -21,23 +21,38 @@ Failed = Callable[[str, Exception], None]
 _PENDING = 10_000  # events that wait for a slow observer; durable events can be read from the log
 
 
-def open_feed(observer: Observer, failed: Failed) -> _TaskFeed | _ThreadFeed:
+class Feed(Protocol):
+    def put(self, envelope: Envelope) -> None: ...
+
+    async def close(self, timeout_s: float) -> None: ...
+
+
+@runtime_checkable
+class FeedingObserver(Protocol):
+    """Observer that has a feed of its own."""
+
+    def open_feed(self, failed: Failed) -> Feed: ...
+
+
+def open_feed(observer: Observer, failed: Failed) -> Feed:
     """Makes the feed of an observer. `failed` is called once, with its name and its error, if it fails."""
+    if isinstance(observer, FeedingObserver):
+        return observer.open_feed(failed)
     is_async = inspect.iscoroutinefunction(observer)
     if is_async or inspect.iscoroutinefunction(type(observer).__call__):
         return _TaskFeed(observer, failed)
     return _ThreadFeed(observer, failed)
 
 
-class _ObserverFeed:
+class ObserverFeed:
     """Passes events to one observer, in order, and reports once if it fails."""
 
-    def __init__(self, observer: Observer, failed: Failed) -> None:
-        self._observer: Callable[[Envelope], Any] = observer
+    def __init__(self, observer: Callable[..., Any], failed: Failed) -> None:
+        self._observer = observer
         self._failed = failed
         self._said = False
 
-    def _say(self, error: Exception) -> None:
+    def say(self, error: Exception) -> None:
         if self._said:
             return
         self._said = True
@@ -45,12 +60,12 @@ class _ObserverFeed:
         name = getattr(self._observer, "__qualname__", kind)
         self._failed(name, error)
 
-    def _say_behind(self) -> None:
+    def say_behind(self) -> None:
         hint = "Make it faster, or read the events from the log."
-        self._say(StoreError("It does not keep up, and misses events.", code="observer-overflow", hint=hint))
+        self.say(StoreError("It does not keep up, and misses events.", code="observer-overflow", hint=hint))
 
 
-class _TaskFeed(_ObserverFeed):
+class _TaskFeed(ObserverFeed):
     def __init__(self, observer: Observer, failed: Failed) -> None:
         super().__init__(observer, failed)
         self._queue: asyncio.Queue[Envelope | None] = asyncio.Queue(_PENDING)
@@ -62,7 +77,7 @@ class _TaskFeed(_ObserverFeed):
         try:
             self._queue.put_nowait(envelope)
         except asyncio.QueueFull:
-            self._say_behind()
+            self.say_behind()
 
     async def close(self, timeout_s: float) -> None:
         if self._task is not None:
@@ -70,28 +85,28 @@ class _TaskFeed(_ObserverFeed):
             await asyncio.wait([self._task], timeout=timeout_s)
             if not self._task.done():
                 self._task.cancel()
-                self._say_behind()
+                self.say_behind()
 
     async def _run(self) -> None:
         while (envelope := await self._queue.get()) is not None:
-            with Shielded(self._say):
+            with Shielded(self.say):
                 await self._observer(envelope)
 
 
-class _ThreadFeed(_ObserverFeed):
+class _ThreadFeed(ObserverFeed):
     def __init__(self, observer: Observer, failed: Failed) -> None:
         super().__init__(observer, failed)
         self._queue: Queue[Envelope | Callable[[], object]] = Queue(_PENDING)
         self._thread: threading.Thread | None = None
 
-    def put(self, item: Envelope | Callable[[], object]) -> None:
+    def put(self, envelope: Envelope | Callable[[], object]) -> None:
         if self._thread is None:  # a daemon, because a blocked observer must not keep the process alive
             self._thread = threading.Thread(target=self._run, name="prowess-observer", daemon=True)
             self._thread.start()
         try:
-            self._queue.put_nowait(item)
+            self._queue.put_nowait(envelope)
         except Full:
-            self._say_behind()
+            self.say_behind()
 
     async def close(self, timeout_s: float) -> None:
         if self._thread is not None:
@@ -99,16 +114,16 @@ class _ThreadFeed(_ObserverFeed):
             if self._queue.full():  # the end has to fit, or the thread would wait for it for ever
                 with suppress(Empty):
                     self._queue.get_nowait()
-                self._say_behind()
+                self.say_behind()
             self.put(lambda: loop.call_soon_threadsafe(seen.set))
             try:
                 await asyncio.wait_for(seen.wait(), timeout_s)
             except TimeoutError:
-                self._say_behind()
+                self.say_behind()
 
     def _run(self) -> None:
         while isinstance(item := self._queue.get(), Envelope):
-            with Shielded(self._say):
+            with Shielded(self.say):
                 self._observer(item)
         with Shielded(lambda _: None):  # the loop may be closed by now
             item()

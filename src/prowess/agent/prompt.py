@@ -5,13 +5,13 @@ Guidance names only tools that are offered: actions if the model writes actions,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from prowess.agent.toolkit_options import KitPolicy, KitStyle, SkillAccess
+from prowess.agent.toolkit_options import KitPolicy, KitStyle, Offer, SkillAccess
 from prowess.core.events import ErrorRaised, ProtocolName
 from prowess.core.ports import Policy, ShownSkill
-from prowess.core.tool_table import FILE_TOOLS
+from prowess.core.tool_table import FILE_TOOLS, PATH_ARGUMENTS, TOOLS
 from prowess.core.values import CatalogPlan, Decision, ToolSpec
 from prowess.policy.decision import PolicyContext, decide
 from prowess.policy.policy_objects import ask_policies
@@ -66,8 +66,9 @@ class SkillOffer:
         self._made = _Planned(whole, rules, plan)
         return plan
 
-    def render(self) -> str:
-        """Renders the prompt text: the catalog and the guidance. Empty if there are no skills."""
+    def render(self, offered: Collection[str] | None = None) -> str:
+        """Renders the prompt text: the catalog and the guidance. Empty if there are no skills. `offered`: the only
+        tools that the model has."""
         style = self._style
         catalog = render_catalog(self._skills.catalog(), self.plan)
         return render_system(
@@ -77,6 +78,8 @@ class SkillOffer:
             lean=style.profile == "lean",
             protocol=style.protocol,
             can_run=style.can_run,
+            offered=offered,
+            prefix=style.prefix,
         )
 
 
@@ -147,76 +150,110 @@ def offered_tools(
 ) -> list[ToolSpec]:
     """Returns built-in tools of the profile, then file tools, then enabled tools, then tools of toolsets."""
     profile = style.profile
+    offer = style.offer
+    is_named = offer is not None and not isinstance(offer, str)
     has_skills = any(getattr(plan, name) for name in _LISTED)
-    needs_search = bool(plan.searchable)
-    names = list(advertised(profile, has_skills=has_skills, can_run=style.can_run, needs_search=needs_search))
-    offers_files = profile != "lean" if style.files is None else style.files
+    needs_search = is_named or bool(plan.searchable)
+    advertised_in = "full" if is_named else profile
+    names = list(advertised(advertised_in, has_skills=has_skills, can_run=style.can_run, needs_search=needs_search))
+    offers_files = profile != "lean" if offer is None else offer != "skills"
     if offers_files and has_skills:
         names += FILE_TOOLS
     specs = {spec.name: spec for spec in own}
     names += [name for name in specs if name in enabled]
     found: list[ToolSpec] = []
     for name in dict.fromkeys(names):
-        if name in specs:
+        if name in specs and is_offered(name, offer):
             found.append(slim(specs[name], profile))
     return [*found, *given]
+
+
+def is_offered(tool: str, offer: Offer | None) -> bool:
+    """True if the offer includes this built-in tool."""
+    if offer is None:
+        return True
+    if not isinstance(offer, str):
+        return tool in offer
+    is_skill_tool = tool.startswith("skill_")
+    return is_skill_tool or (offer == "files" and tool in PATH_ARGUMENTS)
 
 
 HEADER = "Available skills:"
 GUIDANCE_HEADER = "Tooling and workspace guidance:"
 
-_GUIDANCE = """\
-- When a task matches a skill's description, {load} at once, before you try anything else.
-- Body first. Then {docs} for the docs it needs{all_docs}.
-{run}- Given files are in inputs/.{results}
-- More than one step: keep a plan with {plan}, from your first reply on."""
-_LEAN = """\
-- When a task matches a skill's description, {load} at once. Body first, then docs with {read}.
-- {run}Given files: inputs/.{results}
-- More than one step: {plan}."""
-
 _NAMES = {
     "tools": {
-        "load": "call skill_load",
-        "docs": "skill_list_docs and skill_select_docs",
+        "load": "call {skill_load}",
+        "docs": "{skill_list_docs} and {skill_select_docs}",
         "all_docs": "; avoid include_all_docs",
-        "read": "skill_read",
-        "plan": "update_plan",
+        "read": "{skill_read}",
+        "run": "{skill_run} runs only commands",
+        "results": " Results belong in out/; name them in output_files.",
+        "plan": "{update_plan}",
     },
     "actions": {
         "load": "select_skills",
         "docs": "load_resource",
         "all_docs": "",
         "read": "load_resource",
+        "run": "run_script runs only scripts",
+        "results": " Results belong in out/.",
         "plan": "plan and plan_update",
     },
 }
-_RUN = {
-    "tools": "- skill_run runs only commands that the skill's text documents; it is not for looking around.\n",
-    "actions": "- run_script runs only scripts that the skill's text documents; it is not for looking around.\n",
-}
-_RESULTS = {
-    "tools": " Results belong in out/; name them in output_files.",
-    "actions": " Results belong in out/.",
-}
-_LEAN_RUN = {
-    "tools": "skill_run runs only commands that the skill documents. ",
-    "actions": "run_script runs only scripts that the skill documents. ",
-}
+_TOOL_OF = {"load": "skill_load", "docs": "skill_select_docs", "read": "skill_read", "run": "skill_run"}
+_TOOL_OF["plan"] = "update_plan"
 
 
-def render_guidance(*, lean: bool = False, protocol: ProtocolName = "tools", can_run: bool = True) -> str:
-    """Renders the built-in guidance with the names that this protocol uses."""
-    template = _LEAN if lean else _GUIDANCE
-    run = ""
-    results = ""
-    if can_run and lean:
-        run = _LEAN_RUN[protocol]
-        results = " Results: out/."
-    elif can_run:
-        run = _RUN[protocol]
-        results = _RESULTS[protocol]
-    return template.format(**_NAMES[protocol], run=run, results=results)
+def render_guidance(
+    *,
+    lean: bool = False,
+    protocol: ProtocolName = "tools",
+    can_run: bool = True,
+    offered: Collection[str] | None = None,
+    prefix: str = "",
+) -> str:
+    """Renders the built-in guidance with the names that this protocol uses. `offered` are the only tools that the model
+    has, by their names without the prefix."""
+    outer = {name: f"{prefix}{name}" for name in TOOLS}
+    said: dict[str, str] = {}
+    for part, text in _NAMES[protocol].items():
+        tool = _TOOL_OF.get(part, "")
+        is_there = offered is None or not tool or tool in offered
+        said[part] = text.format(**outer) if is_there else ""
+    if not said["docs"]:
+        said["docs"] = said["read"]
+        said["all_docs"] = ""
+    elif offered is not None and "skill_list_docs" not in offered:
+        said["docs"] = outer["skill_select_docs"]
+    if not can_run:
+        said["run"] = ""
+    lines = _lean_lines(said) if lean else _guidance_lines(said)
+    return "\n".join(lines)
+
+
+def _guidance_lines(said: Mapping[str, str]) -> Iterator[str]:
+    if said["load"]:
+        yield f"- When a task matches a skill's description, {said['load']} at once, before you try anything else."
+    if said["docs"]:
+        yield f"- Body first. Then {said['docs']} for the docs it needs{said['all_docs']}."
+    if said["run"]:
+        yield f"- {said['run']} that the skill's text documents; it is not for looking around."
+    results = said["results"] if said["run"] else ""
+    yield f"- Given files are in inputs/.{results}"
+    if said["plan"]:
+        yield f"- More than one step: keep a plan with {said['plan']}, from your first reply on."
+
+
+def _lean_lines(said: Mapping[str, str]) -> Iterator[str]:
+    load = f"When a task matches a skill's description, {said['load']} at once. " if said["load"] else ""
+    docs = f"Body first, then docs with {said['read']}." if said["read"] else "Body first."
+    yield f"- {load}{docs}"
+    run = f"{said['run']} that the skill documents. " if said["run"] else ""
+    results = " Results: out/." if said["run"] else ""
+    yield f"- {run}Given files: inputs/.{results}"
+    if said["plan"]:
+        yield f"- More than one step: {said['plan']}."
 
 
 GUIDANCE, LEAN_GUIDANCE = render_guidance(), render_guidance(lean=True)
@@ -231,6 +268,8 @@ def render_system(
     protocol: ProtocolName = "tools",
     can_run: bool = True,
     always: bool = False,
+    offered: Collection[str] | None = None,
+    prefix: str = "",
 ) -> str:
     """Renders the system prompt. `guidance` None means the built-in text, an empty text means none. Without skills,
     catalog and guidance are left out, except with `always`."""
@@ -239,7 +278,7 @@ def render_system(
         listed = f"{HEADER}\n{catalog}"
         parts.append(listed.rstrip())
         if guidance is None:
-            guidance = render_guidance(lean=lean, protocol=protocol, can_run=can_run)
+            guidance = render_guidance(lean=lean, protocol=protocol, can_run=can_run, offered=offered, prefix=prefix)
         text = guidance.strip()
         if text:
             parts.append(f"{GUIDANCE_HEADER}\n{text}")

@@ -33,6 +33,7 @@ from prowess.core.events import (
     ModelReplied,
     ModelRequested,
     NoteAppended,
+    OutputRequested,
     PlanChanged,
     RunFinished,
     RunStarted,
@@ -47,6 +48,7 @@ from prowess.core.values import Lease, Plan, SessionKey, Step, ToolCall
 from prowess.errors import StoreError
 from prowess.policy.secrets import Redactor
 from prowess.records.marks import Marks
+from prowess.records.pending import PendingSession, read_waiting
 
 
 class Recorder:
@@ -72,8 +74,8 @@ class Recorder:
         which only the holder of the lease can change. `report` is called once for each failing observer. Without
         `marks`, all events of the log count as written by this home."""
         self.key = key
-        self.run_id = run_id
-        self.broken = False
+        self.run_id: str = run_id
+        self.broken: bool = False
         self.observer_errors: list[Exception] = []
         self._log = log
         self._lease = lease
@@ -85,7 +87,7 @@ class Recorder:
         self._immediate = bool(vars(type(log)).get("immediate"))  # not inherited: a subclass may wait
         self._turn = asyncio.Lock()
         self._under_way: set[asyncio.Future[Any]] = set()
-        self._feeds = [open_feed(observer, self._observer_failed) for observer in on_event]
+        self._feeds = [open_feed(observer, self.observer_failed) for observer in on_event]
 
     @property
     def seq(self) -> int | None:
@@ -126,6 +128,10 @@ class Recorder:
         """Reads the events of this session from the log."""
         return self._log.read(self.key)
 
+    async def find_pending(self) -> PendingSession:
+        """Reads the questions of this session that wait for a person's answer from the log."""
+        return await read_waiting(self._log, self.key, self._marks)
+
     def vouches(self, envelope: Envelope) -> bool:
         """True if an approval question or answer in the log was written by this user's home."""
         return self._marks is None or self._marks.fits(envelope)
@@ -137,7 +143,7 @@ class Recorder:
     @asynccontextmanager
     async def watched_by(self, observers: Sequence[Observer], *, timeout_s: float = 5.0) -> AsyncIterator[None]:
         """Tells these observers, too, until the end. Waits up to `timeout_s` until they have seen all events."""
-        feeds = [open_feed(observer, self._observer_failed) for observer in observers]
+        feeds = [open_feed(observer, self.observer_failed) for observer in observers]
         self._feeds += feeds
         try:
             yield
@@ -219,7 +225,7 @@ class Recorder:
         for feed in self._feeds:
             feed.put(envelope)
 
-    def _observer_failed(self, name: str, error: Exception) -> None:
+    def observer_failed(self, name: str, error: Exception) -> None:
         self.observer_errors.append(error)
         why = f"{type(error).__name__}: {error}"
         with Shielded(lambda _: None):  # a failing `report` must not stop the run
@@ -231,8 +237,8 @@ class RecorderPart:
 
     def __init__(self, whole: Recorder, run_id: str) -> None:
         self._whole = whole
-        self.run_id = run_id
-        self.key = whole.key
+        self.run_id: str = run_id
+        self.key: SessionKey = whole.key
 
     def watched_by(self, observers: Sequence[Observer]) -> AbstractAsyncContextManager[None]:
         """Tells these observers the events of the whole session."""
@@ -245,11 +251,17 @@ class RecorderPart:
     async def append(self, *events: Event | UnknownEvent) -> Sequence[Envelope]:
         return await self._whole.append(*events, run=self.run_id)
 
+    def observer_failed(self, name: str, error: Exception) -> None:
+        self._whole.observer_failed(name, error)
+
     def show(self, *events: Event) -> None:
         self._whole.show(*events, run=self.run_id)
 
     def read(self) -> AsyncIterator[Envelope]:
         return self._whole.read()
+
+    async def find_pending(self) -> PendingSession:
+        return await self._whole.find_pending()
 
     def vouches(self, envelope: Envelope) -> bool:
         return self._whole.vouches(envelope)
@@ -314,7 +326,7 @@ _TEXTS: dict[type, Sequence[str]] = {
 # They have no text of people or models, or `act` has redacted it.
 _KEPT_AS_THEY_ARE = (
     *(CatalogPlanned, ModelRequested, TextDelta, CallDelta, CallPlanned, CallDecided, CallActed),
-    *(ApprovalAsked, SkillUnloaded, UnknownEvent),
+    *(ApprovalAsked, SkillUnloaded, OutputRequested, UnknownEvent),
 )
 
 
@@ -333,7 +345,7 @@ class SessionSecrets:
 
     def __init__(self, provider: SecretProvider | None = None, patterns: Sequence[str] = ()) -> None:
         self.values: Mapping[str, str] = {}  # a run gets those that its skill declares
-        self.redactor = Redactor({}, patterns)
+        self.redactor: Redactor = Redactor({}, patterns)
         self._provider = provider
         self._patterns = patterns
         self._hidden: dict[str, str] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from prowess._internal.mime import guess_mime
 from prowess.agent.agent import AgentSpec, Result, SkillRequest, Task, new_run
@@ -19,6 +20,7 @@ from prowess.core.ports import EventLog
 from prowess.core.values import Message, Part, Plan, SessionKey, Usage, add_usage
 from prowess.errors import ConfigError, StoreError
 from prowess.records.chain import broken_record, verify_chain
+from prowess.tools.session_work import SessionWork
 
 _MOST_NAMES = 1_000
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -28,7 +30,7 @@ class Session:
     def __init__(self, agent: AgentSpec, kit: Toolkit, *, resume_arguments: tuple[str, ...] = ()) -> None:
         self.agent = agent
         self.kit = kit
-        self.answered = False  # the last run ended with an answer
+        self.answered: bool = False  # the last run ended with an answer
         self.usage: Usage = Usage()  # usage of all runs of this process
         self._resume_arguments = resume_arguments
         self._retry_policy = RetryPolicy()
@@ -59,7 +61,7 @@ class Session:
         skills: Sequence[str | SkillRequest] = (),
         files: Sequence[str | tuple[str, str | None]] = (),
         resume: bool = False,
-    ) -> Result:
+    ) -> Result[Any]:
         """Runs one request to its end. `resume` continues a run that was interrupted, waits or reached a limit."""
         if not isinstance(request, str):
             kind = type(request).__name__
@@ -71,7 +73,7 @@ class Session:
         if not self._fresh:
             self.kit.recorder.start_run(new_run())
         self._fresh = False
-        attachments, named = await self._stage(files)
+        attachments, named = await stage_files(self.kit.work, files)
         requests: list[SkillRequest] = []
         for given in skills:
             requests.append(given if isinstance(given, SkillRequest) else SkillRequest(ref=given))
@@ -97,26 +99,35 @@ class Session:
             message = f"The session '{session}' has no run yet."
         elif talk.finished is not None and talk.finished.stop_reason == "answer":
             message = f"There is nothing to resume in session '{session}': its last run ended with an answer."
+        elif talk.output is not None and self.agent.output is None:
+            raise StoreError(
+                f"The last run of session '{session}' must answer in a form that only its own program can check.",
+                code="output-type-missing",
+                hint="Resume it in Python, by an Agent with the same output_type.",
+            )
         else:
             return
         raise StoreError(message, code="nothing-to-resume", hint="Ask something new without --resume.")
 
-    async def _stage(self, files: Sequence[str | tuple[str, str | None]]) -> tuple[tuple[Part, ...], tuple[str, ...]]:
-        """Copies the given files into the workspace. Returns them as parts, and the names of files in folders."""
-        parts: list[Part] = []
-        named: list[str] = []
-        for given in files:
-            path, to = (given, None) if isinstance(given, str) else given
-            staged = await self.kit.work.stage_file(path, to)
-            name = staged.to.removeprefix("work/")
-            ref = f"workspace://{staged.to}"
-            below = await asyncio.to_thread(_names_below, path)
-            named += [f"{name}/{rel}" for rel in below]
-            mime = "inode/directory" if below else guess_mime(path, b"")
-            parts.append(Part(kind="file", text=name, ref=ref, mime_type=mime))
-            if mime in _IMAGES and staged.files == 1:
-                parts.append(Part(kind="image", ref=ref, mime_type=mime))
-        return tuple(parts), tuple(named)
+
+async def stage_files(
+    work: SessionWork, files: Sequence[str | tuple[str, str | None]]
+) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+    """Copies the given files into the workspace. Returns them as parts, and the names of files in folders."""
+    parts: list[Part] = []
+    named: list[str] = []
+    for given in files:
+        path, to = (given, None) if isinstance(given, str) else given
+        staged = await work.stage_file(path, to)
+        name = staged.to.removeprefix("work/")
+        ref = f"workspace://{staged.to}"
+        below = await asyncio.to_thread(_names_below, path)
+        named += [f"{name}/{rel}" for rel in below]
+        mime = "inode/directory" if below else guess_mime(path, b"")
+        parts.append(Part(kind="file", text=name, ref=ref, mime_type=mime))
+        if mime in _IMAGES and staged.files == 1:
+            parts.append(Part(kind="image", ref=ref, mime_type=mime))
+    return tuple(parts), tuple(named)
 
 
 def _names_below(path: str) -> list[str]:

@@ -18,14 +18,14 @@ from prowess.agent.approvals import EACH_TIME, ApprovalBook
 from prowess.agent.call_policy import CallFacts, CallPolicy
 from prowess.agent.call_repair import CallRepair
 from prowess.agent.recorder import EventWriter, SessionSecrets
-from prowess.core.events import CallActed, CallDecided, CallPlanned, Event
+from prowess.core.events import ApprovalAnswered, CallActed, CallDecided, CallPlanned, Event
 from prowess.core.isolation import record_isolation
 from prowess.core.ports import CallGrant, Toolset
 from prowess.core.tool_table import COMMAND_TOOLS, TOOLS
 from prowess.core.values import Decision, Outcome, Spawn, ToolCall
 from prowess.errors import ProwessError, StoreError, ToolFailed, ToolRetry, WorkspaceUnavailable
 from prowess.policy.allowed_tools import canonical_tools
-from prowess.policy.decision import find_risk
+from prowess.policy.decision import find_risk, stricter
 from prowess.policy.rules import PolicyQuery
 from prowess.policy.secrets import build_environment
 from prowess.tools.files.write import preview_write
@@ -65,6 +65,7 @@ class ToolCallRunner:
         self._on_ask: Literal["wait", "deny"] = on_ask
         self._on_output = on_output
         self._spawners: dict[str, Spawner] = {}  # of calls that are being made, by id
+        self.watchers: dict[str, OnOutput] = {}  # of the output of calls that are being made, by id
 
     async def run(
         self,
@@ -158,12 +159,35 @@ class ToolCallRunner:
             if problem:
                 why = f"{why} The approver gave no answer: {problem}"
             return Decision(verdict="ask", rule=decision.rule, why=why, limits=decision.limits)
-        if answer.answer == "no":
-            why = answer.why or _said_no(query)
-            return Decision(verdict="deny", rule=_APPROVED, why=why)
-        rule = _APPROVED if answer.asked else "approval:given"
-        why = f"Approved: {answer.answer}."
-        return Decision(verdict="allow", rule=rule, why=why, limits=decision.limits)
+        return _answered(query, decision, answer)
+
+    async def foresee(self, call: ToolCall) -> Decision:
+        """Decides a call and what it needs. Makes, records and asks nothing. A call that could only fail is denied."""
+        try:
+            call, _ = self.repair.route(call)
+            tool = canonical_tools(call.tool)[0]
+            call = self.tools.normalise(replace(call, tool=tool))
+            facts = await self.policy.examine(call)
+            decision = await self._foresee(facts.query(), facts)
+            needs = () if decision.verdict == "deny" else await self.tools.needs(call)
+        except ToolRetry as error:
+            return Decision(verdict="deny", rule="invalid-call", why=str(error))
+        except ProwessError as error:
+            why = f"{error.message} {error.hint or ''}".rstrip()
+            return Decision(verdict="deny", rule=str(error.code), why=why)
+        for need in needs:
+            other = await self._foresee(facts.query_for(need), facts)
+            decision = stricter(decision, other)
+        return decision
+
+    async def _foresee(self, query: PolicyQuery, facts: CallFacts) -> Decision:
+        decision, _ = self.policy.decide(query, facts)  # mistakes of policy objects are in its reason
+        if decision.verdict != "ask":
+            return decision
+        about = await self._describe(query, facts)
+        decision = replace(decision, about=about)
+        answer = self.approvals.foresee(query, facts, decision)
+        return decision if answer is None else _answered(query, decision, answer)
 
     async def _describe(self, query: PolicyQuery, facts: CallFacts) -> dict[str, Any]:
         """Returns all facts that a person needs to approve this call."""
@@ -261,7 +285,7 @@ class ToolCallRunner:
             can_spawn=can_spawn and call.trigger not in _NEVER_SPAWNS,
             env=self._environment(facts),
             granted=frozenset(granted),
-            on_output=self._on_output,
+            on_output=self.watchers.get(call.id, self._on_output),
         )
 
     def _environment(self, facts: CallFacts) -> dict[str, str]:
@@ -372,6 +396,16 @@ async def _act_and_tell(
         return await act(call, before_end)
     finally:
         ended.set()
+
+
+def _answered(query: PolicyQuery, decision: Decision, answer: ApprovalAnswered) -> Decision:
+    """Returns the decision that a person's answer makes of a question."""
+    if answer.answer == "no":
+        why = answer.why or _said_no(query)
+        return Decision(verdict="deny", rule=_APPROVED, why=why)
+    rule = _APPROVED if answer.asked else "approval:given"
+    why = f"Approved: {answer.answer}."
+    return Decision(verdict="allow", rule=rule, why=why, limits=decision.limits)
 
 
 def _said_no(query: PolicyQuery) -> str:

@@ -14,6 +14,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -28,14 +29,14 @@ from prowess.agent.recorder import EventWriter, Recorder, RecorderPart, SessionS
 from prowess.agent.skill_loader import LoadedContents, SkillLoader
 from prowess.agent.tool_call import BeforeEnd, OnOutput, Spawner, ToolCallRunner
 from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
-from prowess.core.events import Event, ModelReplied, PlanChanged, RunFinished, RunStarted, StopReason
+from prowess.core.events import Event, ModelReplied, PlanChanged, RunFinished, RunStarted
 from prowess.core.ports import CallGrant, SecretProvider, Toolset
-from prowess.core.values import CatalogPlan, Outcome, Plan, ToolCall, ToolSpec, Trigger
+from prowess.core.values import CatalogPlan, Outcome, Part, Plan, ToolCall, ToolSpec, Trigger
 from prowess.errors import ProwessError, ResourceNotFound, SkillDenied
 from prowess.policy.allowed_tools import canonical_tools
 from prowess.policy.decision import PolicyContext
 from prowess.tools.builtin import BuiltinTools, make_tools
-from prowess.tools.run.terminals import Programs
+from prowess.tools.run.programs import Programs
 from prowess.tools.session_work import LoadedSkill, SessionWork
 from prowess.tools.skills.loaded import LoadedSkills
 from prowess.tools.toolset import Joined
@@ -59,28 +60,32 @@ class Toolkit:
         resume_arguments: tuple[str, ...] = (),
         parent: Toolkit | None = None,
         ancestry: tuple[str, ...] = (),
+        goes_on: bool = False,
     ) -> None:
         """Takes `resume_arguments`, the command-line options that are needed again to repeat a run, and for a child run
-        the kit of its parent and the ids of the skills that led to it, outermost first."""
+        the kit of its parent and the ids of the skills that led to it, outermost first. `goes_on`: a later kit goes on
+        with the run, and with the questions that are open."""
         self.skills = skills
         self.work = work
         self.recorder = recorder
         self.policy = policy
-        self.style = style or KitStyle()
-        self.people = people or HumanChannels()
+        self.style: KitStyle = style or KitStyle()
+        self.people: HumanChannels = people or HumanChannels()
         self.ancestry = ancestry
         self._resume_arguments = resume_arguments
+        self._goes_on = goes_on
+        self._begun = False
         self._toolsets = toolsets
         self._on_output = on_output
         self._contents = LoadedContents(skills, work, policy.rules)
         call_ids: set[str] | None = None
         if parent is None:
-            self.secrets = SessionSecrets(secrets, policy.redact)
+            self.secrets: SessionSecrets = SessionSecrets(secrets, policy.redact)
         else:
             self.secrets = parent.secrets
             call_ids = parent.conversation.call_ids
         text = SkillTextRenderer(self._contents.find, self.secrets.redact_text)
-        self.conversation = Conversation(text, recorder.vouches, call_ids=call_ids)
+        self.conversation: Conversation = Conversation(text, recorder.vouches, call_ids=call_ids)
         self._record = EventWriter(recorder, self.conversation, self.secrets)
         self._programs = Programs()
         self._plan_limits: Mapping[str, int] = {}
@@ -88,14 +93,14 @@ class Toolkit:
         self._busy: set[asyncio.Future[None]] = set()  # calls that are being made
         given = [spec.name for spec in self._given_specs()]
         context = replace(policy.surroundings, given=frozenset(given))
-        self.offer = SkillOffer(skills, policy, context, self.style)
+        self.offer: SkillOffer = SkillOffer(skills, policy, context, self.style)
         self._loader = SkillLoader(skills, work, self._contents, self.offer, self._record, self.secrets)
-        self.shelf = self._make_shelf()
+        self.shelf: LoadedSkills = self._make_shelf()
         own = self._make_own_tools()
-        self._own = own.specs()
+        self._own = own
+        self._tool_names = [*own.names(), *given]
         joined = Joined(own, *toolsets) if toolsets else own
-        self._read_only = {spec.name: spec.read_only for spec in joined.specs()}
-        self.calls = self._make_runner(joined, context, parent)
+        self.calls: ToolCallRunner = self._make_runner(joined, context, parent)
 
     def _make_shelf(self) -> LoadedSkills:
         return LoadedSkills(
@@ -126,7 +131,9 @@ class Toolkit:
         above = None if parent is None else parent.calls
         policy_above = None if above is None else above.policy
         approvals_above = None if above is None else above.approvals
-        policy = CallPolicy(self.policy, context, self.skills, self.work, self._programs, tools, parent=policy_above)
+        policy = CallPolicy(
+            self.policy, context, self.skills, self.work, self._programs, self._tool_names, parent=policy_above
+        )
         approvals = ApprovalBook(
             self._record,
             self.conversation.questions,
@@ -160,13 +167,15 @@ class Toolkit:
     @property
     def instructions(self) -> str:
         """Text for the prompt: the catalog and the guidance. Empty if there are no skills."""
-        return self.offer.render()
+        if self.style.offer is None:
+            return self.offer.render()
+        return self.offer.render(self.offered_names())
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
         """Schemas of the tools that the model is told. Other tools and all aliases can be called, too."""
         enabled = self.policy.surroundings.enabled
-        return offered_tools(self.plan, self.style, self._own, self._given_specs(), enabled)
+        return offered_tools(self.plan, self.style, self._own.specs(), self._given_specs(), enabled)
 
     def _given_specs(self) -> list[ToolSpec]:
         """Schemas of the tools that the caller added."""
@@ -174,6 +183,10 @@ class Toolkit:
         for toolset in self._toolsets:
             specs += toolset.specs()
         return specs
+
+    @cached_property
+    def _read_only(self) -> Mapping[str, bool]:
+        return {spec.name: spec.read_only for spec in self.calls.tools.specs()}
 
     def is_read_only(self, tool: str) -> bool:
         name = canonical_tools(tool)[0]
@@ -197,7 +210,7 @@ class Toolkit:
 
     def tool_names(self) -> Sequence[str]:
         """Names of all tools that can be called."""
-        return list(self._read_only)
+        return self._tool_names
 
     def offered_names(self) -> Sequence[str]:
         """Names of the tools that the model is told."""
@@ -222,16 +235,16 @@ class Toolkit:
     async def call(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Outcome:
         """Decides, executes and records one call. The content of the outcome is the full text for the model. A denial,
         a failure, and a question that nobody could answer are outcomes, not exceptions."""
-        given: dict[str, Any] = {}
-        if isinstance(args, Mapping):
-            given = dict(args)
-        elif args is not None:
-            given = {"arguments": args}
         call_id = id or self.new_call_id("call")
-        call = ToolCall(id=call_id, tool=str(tool), args=given)
+        call = as_call(call_id, tool, args)
+        outcome = await self.make_call(call)
+        return self.with_skill_text(outcome)
+
+    async def make_call(self, call: ToolCall) -> Outcome:
+        """Makes a call of a model that is not ours, and returns the recorded outcome. Each call is a turn."""
         outcome = await self.act(call)
         self.shelf.new_turn()
-        return self.with_skill_text(outcome)
+        return outcome
 
     async def act(
         self,
@@ -367,10 +380,22 @@ class Toolkit:
 
     # --- a run driven by another framework --------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Toolkit:
-        await self.append(
-            RunStarted(model="caller", versions={"prowess": __version__}, resume_arguments=self._resume_arguments)
+    async def begin(self, attachments: Sequence[Part] = ()) -> None:
+        """Records that the run begins, once. It goes on with the last run of a conversation that was restored."""
+        if self._begun:
+            return
+        self._begun = True
+        started = RunStarted(
+            model="caller",
+            versions={"prowess": __version__},
+            attachments=tuple(attachments),
+            resumes=self.conversation.run,
+            resume_arguments=self._resume_arguments,
         )
+        await self.append(started)
+
+    async def __aenter__(self) -> Toolkit:
+        await self.begin()
         return self
 
     async def __aexit__(
@@ -382,16 +407,31 @@ class Toolkit:
             if self._busy:  # their programs have ended; their outcomes belong before RunFinished
                 await asyncio.wait(self._busy, timeout=_WAIT_S)
         finally:
-            if not self.recorder.broken:
-                await self.append(RunFinished(stop_reason=_reason(kind)))
+            if self._begun and not self.recorder.broken:
+                await self.append(self._find_end(error))
             await self.recorder.close()
+
+    def _find_end(self, error: BaseException | None) -> RunFinished:
+        """Returns the event that ends the run. `error` left the caller's block."""
+        if error is None:
+            is_waiting = self._goes_on and self.conversation.waiting_calls()
+            return RunFinished(stop_reason="waiting" if is_waiting else "answer")
+        if not isinstance(error, Exception):
+            return RunFinished(stop_reason="cancelled")
+        code = error.code if isinstance(error, ProwessError) else "caller-raised"
+        text = f"{type(error).__name__}: {error}"
+        return RunFinished(stop_reason="error", code=code, text=text[:2000])
 
     async def end_programs(self) -> None:
         if self._programs.known:
             await self._programs.aclose()
 
 
-def _reason(kind: type[BaseException] | None) -> StopReason:
-    if kind is None:
-        return "answer"
-    return "error" if issubclass(kind, Exception) else "cancelled"
+def as_call(id: str, tool: str, args: object) -> ToolCall:
+    """Makes a call of what a model that is not ours wrote. Arguments that are no object are refused later."""
+    given: dict[str, Any] = {}
+    if isinstance(args, Mapping):
+        given = dict(args)
+    elif args is not None:
+        given = {"arguments": args}
+    return ToolCall(id=id, tool=str(tool), args=given)

@@ -15,6 +15,7 @@ from prowess.policy.rules import Rules
 from prowess.skills.catalog import Catalog
 from prowess.skills.skill import Entry, Skill
 
+Offer = Literal["skills", "files"] | Sequence[str]  # skill tools, these and file tools, or names
 Search = Callable[[str, int], Sequence[tuple[Entry, float]]]
 
 
@@ -69,10 +70,13 @@ class KitStyle:
     max_bodies_per_turn: int = 2
     can_run: bool = True
     protocol: ProtocolName = "tools"
-    files: bool | None = None  # offer file tools; None: not in the lean profile
+    offer: Offer | None = None  # tools for the model of another agent; None: those of the profile, and file tools
+    prefix: str = ""  # of the names that this model uses; the kit itself uses plain names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HumanChannels:
+    """People who approve calls and answer questions."""
+
     approver: Approver | None = None
     asker: Asker | None = None

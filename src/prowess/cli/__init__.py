@@ -3,10 +3,13 @@
 - app: builds the parser and imports commands on demand
 - approver: asks the person at the terminal to approve calls and to answer the model's questions
 - call: one call of the command line with its global options, output and errors
+- chat_commands: slash commands of a chat, and what a line asks for
+- completion: completes words of the command line for a shell
 - eval_view: shows eval runs: a bar, a table, scores and what failed
 - inputs: --input options, standard input and files that a person gives
 - live: live view of a run, on stderr
 - main: entry point, and the list of the commands
+- markdown: prints the answers of a chat
 - pack_calls: --to, options and hints that install, update, uninstall, rollback and verify share
 - pack_plan: shows what an installation or update will change, and asks
 - progress: progress bars

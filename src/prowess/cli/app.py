@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from prowess.cli.screen import Screen
 from prowess.core.findings import visible
 from prowess.errors import ConfigError, SkillDenied
 from prowess.runtime.settings import EXECUTORS
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 def run(args: Sequence[str]) -> int:
@@ -143,11 +146,20 @@ _CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_
 
 class _Actions(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Adds `list` where no action is named."""
+        """Adds `list` where no action is named. A shell that completes words wants the actions."""
         is_option = bool(args) and args[0].startswith("-")
-        if not args or (is_option and args[0] not in ctx.help_option_names):
+        is_named = bool(args) or ctx.resilient_parsing
+        if not is_named or (is_option and args[0] not in ctx.help_option_names):
             args = ["list", *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Completes actions, and the options of `list`, which may follow at once."""
+        listing = self.commands["list"]
+        found = super().shell_complete(ctx, incomplete)
+        if not incomplete.startswith("-"):
+            return found
+        return listing.shell_complete(click.Context(listing, parent=ctx), incomplete)
 
 
 def actions(name: str, commands: dict[str, click.Command], *, help: str, example: str) -> click.Group:
@@ -206,7 +218,11 @@ def bounds_options(function: Any) -> Any:
 def roots_option(function: Any) -> Any:
     """Adds --root, and the options that limit the search for skills."""
     root = click.option(
-        "--root", "roots", multiple=True, metavar="DIR|URL", help="Look here, not in the default places. Repeatable."
+        "--root",
+        "roots",
+        multiple=True,
+        metavar="DIR|URL",
+        help="Look here, not in the default places; the words builtin and default work too. Repeatable.",
     )
     return root(bounds_options(function))
 
@@ -235,6 +251,22 @@ source_option = click.option(
     "--source",
     type=click.Choice(["explicit", "project", "user", "url", "mcp", "builtin"]),
     help="Only skills of this source.",
+)
+
+
+def _check_place(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    if value != "":
+        return value
+    hint = "Use project, user, or a folder."
+    raise ConfigError("--to is empty.", code="usage", hint=hint)
+
+
+to_option = click.option(
+    "--to",
+    default="project",
+    callback=_check_place,
+    metavar="project|user|DIR",
+    help="Where skills are installed: .agent/skills of the project or of your home, or a folder.  [default: project]",
 )
 
 

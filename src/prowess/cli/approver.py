@@ -38,13 +38,15 @@ _BLANK = re.compile(r" {40,}")
 _EMPTY_LINES = re.compile(r"(?<![ \t])(?:[ \t]*+\n){6,}+")
 
 
-class Question(NamedTuple):
+class ShownQuestion(NamedTuple):
     text: str
     is_cut: bool
     may_always: bool  # the skill has a digest to bind it to, and policy does not ask each time
 
 
-def make_question(call: ToolCall, decision: Decision, *, columns: int | None = None, whole: bool = False) -> Question:
+def make_question(
+    call: ToolCall, decision: Decision, *, columns: int | None = None, whole: bool = False
+) -> ShownQuestion:
     """Builds the question. No line is longer than `columns`. With `whole`, nothing is cut."""
     about = decision.about
     is_cut = False
@@ -56,7 +58,7 @@ def make_question(call: ToolCall, decision: Decision, *, columns: int | None = N
         if shown != text:
             is_cut = True
         lines += _paragraph(label, shown, columns, squeeze=not whole)
-    return Question("\n".join(lines), is_cut, _may_always(about))
+    return ShownQuestion("\n".join(lines), is_cut, _may_always(about))
 
 
 def _may_always(about: Mapping[str, Any]) -> bool:
@@ -71,7 +73,7 @@ def render_question(call: ToolCall, decision: Decision) -> str:
     return f"{question.text}\n{render_prompt(call, question)}"
 
 
-def render_prompt(call: ToolCall, question: Question) -> str:
+def render_prompt(call: ToolCall, question: ShownQuestion) -> str:
     """Renders the line behind which the person types."""
     tool = _name(call.tool)
     choices = "once (o), this run (r), "
@@ -83,7 +85,7 @@ def render_prompt(call: ToolCall, question: Question) -> str:
     return f"Allow {tool}? {choices}explain (?) [NO] "
 
 
-def render_help(question: Question) -> str:
+def render_help(question: ShownQuestion) -> str:
     """Renders a line for each answer that is possible."""
     lines = [
         "  o  once: exactly this call",
@@ -369,7 +371,7 @@ async def _ask(call: ToolCall, decision: Decision) -> tuple[Answer, str | None]:
     return "no", None
 
 
-def parse_answer(said: str, question: Question) -> tuple[Answer, str | None] | None:
+def parse_answer(said: str, question: ShownQuestion) -> tuple[Answer, str | None] | None:
     """Returns (answer, why not), or None if not understood. `no, because it is late` and `n it is late` say why."""
     text = said.strip()
     word = text.lower().rstrip(".!")

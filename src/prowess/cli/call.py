@@ -14,7 +14,7 @@ from prowess.cli.screen import Screen
 from prowess.core.findings import Note, make_finding, visible
 from prowess.errors import ConfigError, ProwessError
 from prowess.runtime.runtime import Runtime, open_runtime
-from prowess.skills.roots import is_missing, named_root
+from prowess.skills.roots import WORDS, is_missing, named_root
 from prowess.skills.scanner import Bounds
 
 BOUNDS = ("max_depth", "max_entries", "nested")
@@ -144,6 +144,8 @@ class Call:
         cwd = runtime.places.cwd
         home = runtime.places.home
         for place in places:
+            if place in WORDS:
+                continue
             root = named_root(place, origin="flag", base=cwd, home=home)
             code = None
             if is_missing(root):

@@ -54,6 +54,7 @@ class Display:
         self._began = time.monotonic()
         self._doing = "starting"
         self._text = ""
+        self._reply: list[str] = []
         self._plan: Plan | None = None
         self._skill = ""
         self._tokens = 0
@@ -108,10 +109,16 @@ class Display:
         self._began = time.monotonic()
         self._doing = "starting"
         self._text = ""
+        self._reply = []
         self._tokens = 0
         self._skill = ""
         self._plan = None
         self.isolation = None
+
+    @property
+    def unfinished(self) -> str:
+        """Text of a reply that was cut off."""
+        return "".join(self._reply)
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -122,6 +129,8 @@ class Display:
             self._calls[event.call.id] = event.call
             self._doing = render_doing(event.call)
             return
+        if not nested:
+            self._keep_reply(event)
         call = self._remember(event)
         context = EventContext(run=envelope.run, call=call, routine=ROUTINE_TOOLS)
         text = describe_event(event, context)
@@ -130,6 +139,13 @@ class Display:
         indent = "  " if nested else ""
         for line in text.live:
             self._say_line(line, indent)
+
+    def _keep_reply(self, event: Event | UnknownEvent) -> None:
+        """Keeps the text of a reply until all of it is there."""
+        if isinstance(event, TextDelta):
+            self._reply.append(event.text)
+        elif isinstance(event, (ModelRequested, ModelReplied)):
+            self._reply = []
 
     def _remember(self, event: Event | UnknownEvent) -> ToolCall | None:
         """Keeps what the status line shows. Returns the call that the event is about, if it is known."""

@@ -8,6 +8,7 @@ Exit codes: 0 fine · 1 findings or failure · 2 usage or configuration · 3 den
 
 from __future__ import annotations
 
+import os
 import sys
 
 import prowess
@@ -15,6 +16,8 @@ import prowess
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+COMPLETING = "_PROWESS_COMPLETE"  # variable that a shell sets when it wants completions
 
 # command -> (module, what it does). The only list of the commands.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -24,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "prompt": ("prowess.cli.commands.prompt", "Print exactly what a model is shown of the library."),
     "load": ("prowess.cli.commands.load", "Print what a model gets when it loads a skill."),
     "run": ("prowess.cli.commands.run", "Let a model do something with skills."),
-    "chat": ("prowess.cli.commands.chat", "Talk with a model that has skills."),
+    "chat": ("prowess.cli.commands.run", "Talk with a model that has skills."),
     "exec": ("prowess.cli.commands.exec", "Run a command of a skill in an isolated workspace."),
     "workspaces": (
         "prowess.cli.commands.workspaces",
@@ -55,6 +58,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "policy": ("prowess.cli.commands.policy", "Explain what policy says about a call, and which rule decided."),
     "config": ("prowess.cli.commands.config", "Show the configuration in force and where each value came from."),
     "schema": ("prowess.cli.commands.schema", "Print the JSON Schema of a document that Prowess reads or writes."),
+    "completion": ("prowess.cli.commands.completion", "Print the script with which bash, zsh or fish completes words."),
     "read-properties": ("prowess.cli.commands.reference", "Print a skill's properties as the reference library does."),
     "to-prompt": ("prowess.cli.commands.reference", "Print the XML of some skills as the reference library does."),
 }
@@ -84,6 +88,8 @@ def _run(args: Sequence[str], *, is_process: bool) -> int:
     gc.disable()  # imports make many objects that all stay; collecting meanwhile is wasted work
     if _is_plain_list(args):
         from prowess.cli.commands.list_json import run
+    elif COMPLETING in os.environ:
+        from prowess.cli.completion import run
     else:
         from prowess.cli.app import run
     gc.freeze()

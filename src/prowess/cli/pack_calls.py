@@ -11,29 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-import click
-
 from prowess.cli.call import Call
-from prowess.errors import ConfigError, PackError
+from prowess.errors import PackError
 from prowess.packs.lock import find_place, read_lock
 from prowess.packs.settings import PackOptions
 from prowess.runtime.config import find_places
-
-
-def _check_place(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    if value != "":
-        return value
-    hint = "Use project, user, or a folder."
-    raise ConfigError("--to is empty.", code="usage", hint=hint)
-
-
-to_option = click.option(
-    "--to",
-    default="project",
-    callback=_check_place,
-    metavar="project|user|DIR",
-    help="Where skills are installed: .agent/skills of the project or of your home, or a folder.  [default: project]",
-)
 
 
 def pack_options(call: Call, to: str) -> PackOptions:

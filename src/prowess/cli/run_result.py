@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from prowess.records.call_text import render_doing
 from prowess.runtime.services.files import copy_files
 
 if TYPE_CHECKING:
-    from prowess.runtime.services.requests import Result, Session, Toolkit
+    from prowess.runtime.services.requests import Result, RunFile, Session, Toolkit
 
 
 def show_end(screen: Screen, kit: Toolkit, outcome: Outcome, copied: Sequence[str]) -> None:
@@ -25,7 +24,7 @@ def show_end(screen: Screen, kit: Toolkit, outcome: Outcome, copied: Sequence[st
     data = outcome.data
     show_texts(screen, "warning", data["warnings"])
     _show_dependencies(screen, data)
-    _show_made(screen, kit.work.root, data["output_files"])
+    _show_made(screen, map(kit.work.find_output, data["output_files"]))
     show_texts(screen, "copied to", copied)
     for saved in data["artifact_files"]:
         name = printable(saved["name"])
@@ -55,12 +54,11 @@ def _show_dependencies(screen: Screen, data: Mapping[str, Any]) -> None:
         show_texts(screen, "packages", [", ".join(packages)])
 
 
-def _show_made(screen: Screen, root: str, files: Iterable[Mapping[str, Any]]) -> None:
+def _show_made(screen: Screen, files: Iterable[RunFile]) -> None:
     for file in files:
-        name = file["name"]
-        shown = printable(name)
-        where = printable(os.path.join(root, name))
-        written = size(file["size_bytes"])
+        shown = printable(file.name)
+        where = printable(str(file.path))
+        written = size(file.size_bytes)
         screen.note(f"made: {shown}  {written}  {where}")
 
 
@@ -102,14 +100,14 @@ def save_files(screen: Screen, session: Session, result: Result, *, cwd: str, gi
     """Shows and copies the files of a run, while its workspace is open. False when not all could be copied."""
     root = session.kit.work.root
     if not screen.is_json:
-        _show_made(screen, root, result.files)
+        _show_made(screen, result.files)
         if result.left_out:
             names = printable(name_some(result.left_out))
             screen.note(f"left out: {names}, hidden files that no pattern named")
     folder = given["output_dir"]
     if folder is None:
         return True
-    made = [file["name"] for file in result.files]
+    made = [file.name for file in result.files]
     copies = copy_files(root, made, cwd=cwd, folder=folder, force=given["force"])
     show_texts(screen, "copied to", copies.paths)
     show_texts(screen, "warning", copies.warnings)

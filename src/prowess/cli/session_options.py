@@ -10,7 +10,6 @@ import click
 
 from prowess.cli.app import Call, executor_option, roots_option, source_option
 from prowess.errors import ConfigError
-from prowess.runtime.services.requests import SkillRequest
 
 # option -> the setting that it replaces for this call
 SETTINGS = {
@@ -126,12 +125,6 @@ def check_options(given: dict[str, Any]) -> None:
     if given["force"] and given["output_dir"] is None:
         message = "--force is about copies, and there is no --output-dir."
         raise ConfigError(message, code="usage", hint="Name a folder.")
-
-
-def skill_requests_of(given: dict[str, Any]) -> list[SkillRequest]:
-    """Returns the skills of --skill, all of the one --source."""
-    source = given["source"]
-    return [SkillRequest(ref=name, source=source) for name in given["skills"]]
 
 
 def command_to_answer(call: Call, call_id: str, answer: str, session: str) -> str:

@@ -56,7 +56,7 @@ StopReason = Literal[
 class RunStarted:
     """Opens a run, and states the schema of every line after it."""
 
-    type: ClassVar[str] = "run_started"
+    type: ClassVar[Literal["run_started"]] = "run_started"
     schema: str = SCHEMA
     model: str
     protocol: ProtocolName = "tools"
@@ -76,11 +76,20 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputRequested:
+    """Form that the answer of the run must have. Only the program that began the run can check it."""
+
+    type: ClassVar[str] = "output_requested"
+    json_schema: str  # JSON text: a model sees the fields in this order, and a log sorts the keys of objects
+    native: bool = False  # the provider holds the model to the schema; otherwise the system text has it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochStarted:
     """Starts an epoch: the request no longer extends the one before it. `why` is the reason. System text, tools and the
     transcript together give the bytes of the request. A field that is None did not change."""
 
-    type: ClassVar[str] = "epoch_started"
+    type: ClassVar[Literal["epoch_started"]] = "epoch_started"
     why: str
     first_changed: int | None = None  # offset of the first changed byte in the neutral request before, if any
     system: str | None = None
@@ -89,7 +98,9 @@ class EpochStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogPlanned:
-    type: ClassVar[str] = "catalog_planned"
+    """Catalog that the model is shown from now on."""
+
+    type: ClassVar[Literal["catalog_planned"]] = "catalog_planned"
     plan: CatalogPlan
 
 
@@ -97,14 +108,16 @@ class CatalogPlanned:
 class ModelRequested:
     """Size and hash of the neutral request. Its bytes can be rebuilt from the events before this one."""
 
-    type: ClassVar[str] = "model_requested"
+    type: ClassVar[Literal["model_requested"]] = "model_requested"
     bytes: int
     sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReplied:
-    type: ClassVar[str] = "model_replied"
+    """Reply of the model: text, calls and usage."""
+
+    type: ClassVar[Literal["model_replied"]] = "model_replied"
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     usage: Usage = field(default_factory=Usage)
@@ -118,7 +131,7 @@ class ModelReplied:
 class TextDelta:
     """Piece of the reply as it arrives. Ephemeral: `model_replied` holds the whole text."""
 
-    type: ClassVar[str] = "text_delta"
+    type: ClassVar[Literal["text_delta"]] = "text_delta"
     text: str
 
 
@@ -126,7 +139,7 @@ class TextDelta:
 class CallDelta:
     """Piece of a call as it arrives: first `tool`, then its arguments as JSON text. Ephemeral."""
 
-    type: ClassVar[str] = "call_delta"
+    type: ClassVar[Literal["call_delta"]] = "call_delta"
     index: int  # index of the call in the reply
     tool: str = ""
     args: str = ""
@@ -134,7 +147,9 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChanged:
-    type: ClassVar[str] = "plan_changed"
+    """Plan as the model changed it."""
+
+    type: ClassVar[Literal["plan_changed"]] = "plan_changed"
     plan: Plan
 
 
@@ -142,7 +157,7 @@ class PlanChanged:
 class CallPlanned:
     """Call that the model requested. Nothing is decided yet."""
 
-    type: ClassVar[str] = "call_planned"
+    type: ClassVar[Literal["call_planned"]] = "call_planned"
     call: ToolCall
 
 
@@ -151,14 +166,16 @@ class CallDecided:
     """Decision about a call, written before the call is executed. A call without `call_acted` after it was
     interrupted."""
 
-    type: ClassVar[str] = "call_decided"
+    type: ClassVar[Literal["call_decided"]] = "call_decided"
     call_id: str
     decision: Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAsked:
-    type: ClassVar[str] = "approval_asked"
+    """Question to a person about a call or a capability."""
+
+    type: ClassVar[Literal["approval_asked"]] = "approval_asked"
     call_id: str
     why: str
     capability: str = ""  # the tool, or another capability that the call needs
@@ -167,7 +184,9 @@ class ApprovalAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAnswered:
-    type: ClassVar[str] = "approval_answered"
+    """Answer of a person to a question about a call."""
+
+    type: ClassVar[Literal["approval_answered"]] = "approval_answered"
     call_id: str
     answer: Answer
     why: str | None = None
@@ -183,7 +202,7 @@ class CallActed:
     """Result of a call. The outcome has the state that the tool wanted; `state_delta` has the state that the session
     accepted."""
 
-    type: ClassVar[str] = "call_acted"
+    type: ClassVar[Literal["call_acted"]] = "call_acted"
     call_id: str
     outcome: Outcome
     state_delta: dict[str, Any] = field(default_factory=dict)
@@ -191,7 +210,9 @@ class CallActed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillLoaded:
-    type: ClassVar[str] = "skill_loaded"
+    """Skill that was put to use, pinned by its digest."""
+
+    type: ClassVar[Literal["skill_loaded"]] = "skill_loaded"
     id: str
     name: str = ""
     digest: str
@@ -202,7 +223,9 @@ class SkillLoaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillUnloaded:
-    type: ClassVar[str] = "skill_unloaded"
+    """Skill that is no longer in use."""
+
+    type: ClassVar[Literal["skill_unloaded"]] = "skill_unloaded"
     id: str
     reason: str | None = None
 
@@ -211,7 +234,7 @@ class SkillUnloaded:
 class NoteAppended:
     """Text that the runtime, not the model or the user, added at the end of the request."""
 
-    type: ClassVar[str] = "note_appended"
+    type: ClassVar[Literal["note_appended"]] = "note_appended"
     text: str
     kind: str = "note"  # budget, skill, …
 
@@ -221,7 +244,9 @@ NO_SUMMARY = "No summary: "  # prefix of the error message when a model was aske
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    type: ClassVar[str] = "compacted"
+    """Earlier part of the request that was shortened."""
+
+    type: ClassVar[Literal["compacted"]] = "compacted"
     why: str
     before_tokens: int
     after_tokens: int
@@ -233,7 +258,9 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRaised:
-    type: ClassVar[str] = "error"
+    """Problem of a run: the error that ended it, or a failure that the run survived."""
+
+    type: ClassVar[Literal["error"]] = "error"
     code: str
     message: str
     hint: str | None = None
@@ -243,7 +270,7 @@ class ErrorRaised:
 class RunFinished:
     """Ends a run and says why it stopped."""
 
-    type: ClassVar[str] = "run_finished"
+    type: ClassVar[Literal["run_finished"]] = "run_finished"
     stop_reason: StopReason
     text: str = ""
     usage: Usage = field(default_factory=Usage)
@@ -262,6 +289,7 @@ class UnknownEvent:
 
 Event = (
     RunStarted
+    | OutputRequested
     | EpochStarted
     | CatalogPlanned
     | ModelRequested

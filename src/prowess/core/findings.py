@@ -350,9 +350,16 @@ RULES: dict[str, FindingRule] = {
     "body-too-many-tokens": FindingRule(
         "body",
         "warning",
-        "The body has about {tokens} tokens; more than 5000 crowd out the task.",
+        "The body takes about {tokens} tokens when it is loaded; more than 5000 crowd out the task.",
         "Move details into references/ and say when to read each.",
         "The whole body enters the context each time the skill is loaded.",
+    ),
+    "template-unedited": FindingRule(
+        "body",
+        "warning",
+        "The skill still says what `prowess new` wrote.",
+        "Change these lines of SKILL.md, or remove them: {lines}.",
+        "A model that loads it is told what an author should write, and not what to do.",
     ),
     "body-too-large": FindingRule(
         "file",

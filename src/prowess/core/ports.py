@@ -82,6 +82,7 @@ class ModelInfo:
     context_tokens: int | None = None  # size of the context window
     catalog_tokens: int | None = None  # budget of the catalog in the recorded run
     notes: tuple[str, ...] = ()  # facts for a person
+    schemas: bool = False  # the provider can hold an answer to a JSON Schema, also while tools are offered
 
 
 def describe_model(model: Model) -> ModelInfo:
@@ -99,6 +100,13 @@ class ClosableModel(Protocol):
     """Model that holds connections or processes until it is closed."""
 
     async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class PreparedModel(Protocol):
+    """Model whose first request needs something slow, such as an import. `prepare` may be called in a thread."""
+
+    def prepare(self) -> None: ...
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from prowess._internal.paths import check_safe_name
@@ -42,6 +42,7 @@ __all__ = [
     "Outcome",
     "Part",
     "Plan",
+    "Question",
     "Role",
     "SessionInfo",
     "SessionKey",
@@ -83,6 +84,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
+    """Call of a tool, with its arguments."""
+
     id: str
     tool: str
     args: dict[str, Any] = field(default_factory=dict)
@@ -91,6 +94,8 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
+    """Message of a request: its parts, and the calls of an `assistant` message."""
+
     role: Role
     parts: tuple[Part, ...] = ()
     calls: tuple[ToolCall, ...] = ()
@@ -117,6 +122,40 @@ class Outcome:
     hint: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
     state_delta: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+    @property
+    def files(self) -> tuple[dict[str, Any], ...]:
+        """Files that the call made: name, ref, mime_type, size_bytes."""
+        found: list[dict[str, Any]] = []
+        for file in self.data.get("output_files") or ():
+            found.append({name: value for name, value in file.items() if name != "content"})
+        return tuple(found)
+
+    @property
+    def question(self) -> Question | None:
+        """Question that a person has to answer before the call can be made, if a kit made the call."""
+        asked = self.data.get("question")
+        if self.status != "waiting" or asked is None:
+            return None
+        return Question(**asked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Question about a call that waits for a person."""
+
+    call_id: str
+    tool: str
+    args: dict[str, Any]
+    why: str
+    about: dict[str, Any] = field(default_factory=dict)  # facts for the person: capability, risk, skill, isolation …
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +206,8 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
+    """Step of a plan."""
+
     id: str
     title: str
     status: StepStatus = "pending"
@@ -174,6 +215,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
+    """Plan of a task, as the model last changed it."""
+
     goal: str
     steps: tuple[Step, ...] = ()
     assumptions: tuple[str, ...] = ()
@@ -275,6 +318,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
+    """Session of a store, with the head of its chain."""
+
     key: SessionKey
     head: ChainHead
     created_at: str

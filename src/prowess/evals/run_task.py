@@ -30,10 +30,11 @@ from prowess.models.model_info import PricedModel, is_live
 from prowess.models.scripted import ScriptedModel, load_script
 from prowess.records.trajectory import Trajectory, read_trajectory
 from prowess.runtime.arguments import make_approver
-from prowess.runtime.factories import SessionOptions, find_prices, make_model
+from prowess.runtime.factories import SessionOptions
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.cassette import Cassette
 from prowess.runtime.services.sessions import session_place
+from prowess.runtime.session_models import find_prices, make_model
 from prowess.stores.memory import KeptEvents
 from prowess.workspace.export import read_named
 from prowess.workspace.session_folder import remove_place
@@ -178,8 +179,8 @@ class _Attempt:
         for number, request in enumerate(self._case.requests):
             result = await session.run(request, files=[] if number else files, skills=() if number else task.load)
             for file in result.files:
-                fields = {name: file.get(name) for name in FileMade.model_fields}
-                self._files[file["name"]] = FileMade.model_validate(fields)
+                made = FileMade(name=file.name, mime_type=file.mime_type, size_bytes=file.size_bytes)
+                self._files[file.name] = made
             if result.stop_reason == "limit:seconds" and task.checked and constraints.max_seconds is None:
                 raise _timed_out(limits)
             if not result.ok:

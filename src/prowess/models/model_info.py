@@ -69,6 +69,21 @@ def configured_window(spec: str, params: Mapping[str, Any]) -> int | None:
     return find_window(name)
 
 
+# Models without structured answers. All newer ones of these providers have them.
+_NO_SCHEMAS = {
+    "openai": ("gpt-3.5", "gpt-4-", "gpt-4o-2024-05-13", "o1-mini", "o1-preview", "chatgpt-"),
+    "anthropic": (
+        *("claude-2", "claude-3", "claude-instant"),
+        *("claude-opus-4-0", "claude-opus-4-2", "claude-sonnet-4-0", "claude-sonnet-4-2"),  # claude-opus-4-20250514
+    ),
+}
+
+
+def takes_schemas(provider: str, name: str) -> bool:
+    """True if the provider itself can hold this model to a JSON Schema, also while tools are offered."""
+    return name != "gpt-4" and not name.startswith(_NO_SCHEMAS[provider])
+
+
 def find_window(name: str) -> int | None:
     """Returns the window of a well-known model."""
     fits = [start for start in _WINDOWS if name.startswith(start)]

@@ -23,6 +23,7 @@ from prowess.core.events import (
     ErrorRaised,
     ModelReplied,
     ModelRequested,
+    OutputRequested,
     ProtocolName,
     RunStarted,
     TextDelta,
@@ -60,6 +61,8 @@ class ReplayModel:
         self.divergence: Divergence | None = None
         self.started: RunStarted | None = None
         self.protocol: ProtocolName = "tools"
+        self.output: OutputRequested | None = None  # form of the answer
+        self.schemas = False
         self.catalog_tokens: int | None = None
         self._requests: dict[str, str] = {}  # recorded run -> its request
         recorded = list(events)
@@ -70,9 +73,13 @@ class ReplayModel:
                 if self.started is None:
                     self.started = event
                     self.protocol = event.protocol
+            elif isinstance(event, OutputRequested) and self.output is None:
+                self.output = event
+                self.schemas = event.native
             elif isinstance(event, CatalogPlanned) and self.catalog_tokens is None:
                 self.catalog_tokens = event.plan.tokens.budget
         self._left, self._shortened = _pair(recorded)
+        self.events: Sequence[Envelope] = recorded
         self._runs: dict[str, str | None] = {}  # id of a run that asks now -> id of the recorded run
         self._played: dict[str, int] = {}  # recorded run -> number of its requests played so far
         self._strict = strict

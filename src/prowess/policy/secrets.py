@@ -47,7 +47,7 @@ class Redactor:
                 continue
             for needle in _encodings(stripped):
                 needles.setdefault(needle, name)
-        self.unusable = tuple(unusable)
+        self.unusable: tuple[str, ...] = tuple(unusable)
         self._marks, self._redacted = _choose_marks(needles)
         longest_first = sorted(needles, key=lambda needle: (-len(needle), needle))
         self._needles = tuple(longest_first)

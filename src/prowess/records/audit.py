@@ -11,15 +11,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prowess.core.codec import to_json
 from prowess.core.events import Envelope, parse_event
-from prowess.core.ports import EventLog
 from prowess.core.values import ChainHead, OrphanedEvents, SessionKey
 from prowess.errors import AuditBroken, StoreError
 from prowess.records.chain import GENESIS, verify_chain
 from prowess.records.summary import SCHEMA, RunSummary, summarise
+
+if TYPE_CHECKING:
+    from prowess.core.ports import EventLog
 
 _MOST_GAPS = 1000  # reading of a session stops after this many gaps
 LACKS = "missing, and the log has it"  # about a copy: the lines that it has are right

@@ -59,6 +59,7 @@ _KINDS = {  # kinds of difference, by event or by field of an event; the kind of
     "run_started": "start",
     "run_started.limits": "limits",
     "run_started.model": "model",
+    "output_requested": "start",
     "epoch_started": "request",
     "catalog_planned": "catalog",
     "model_requested": "request-bytes",

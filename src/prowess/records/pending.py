@@ -42,6 +42,7 @@ class Waiting(NamedTuple):
     ended: bool  # the run ended because nobody could be asked; else it asks now, or was cut off
     resume_arguments: tuple[str, ...] = ()  # options that a resume must repeat
     answer: ApprovalAnswered | None = None  # answer that no run has used yet
+    of_program: bool = False  # a program of the user makes the calls, and not an agent of ours
     own: bool = True  # this user's home asked; else the question came with a foreign record and may say anything
 
 
@@ -107,6 +108,7 @@ class _PendingReader:
         self._last = ""
         self._ending = ""
         self._resume_arguments: tuple[str, ...] = ()
+        self._of_program = False
 
     def apply(self, envelope: Envelope) -> None:
         event = envelope.event
@@ -140,7 +142,7 @@ class _PendingReader:
             is_open = answer is None or answer.later
             if ended or is_open:
                 question = asked._replace(ended=ended, resume_arguments=self._resume_arguments)
-                found.append(question)
+                found.append(question._replace(of_program=self._of_program))
         return found
 
     def _is_own(self, envelope: Envelope) -> bool:
@@ -156,6 +158,7 @@ class _PendingReader:
             return
         self._last = run
         self._ending = ""
+        self._of_program = event.model == "caller"
         self._resume_arguments = event.resume_arguments if own else ()
         if resumed is None:  # a new request gives up the old questions
             self._asked.clear()

@@ -28,6 +28,7 @@ from prowess.core.events import (
     ModelReplied,
     ModelRequested,
     NoteAppended,
+    OutputRequested,
     PlanChanged,
     RunFinished,
     RunStarted,
@@ -431,6 +432,10 @@ def _note_appended(event: NoteAppended, _: EventContext) -> EventText:
     return EventText(line)
 
 
+def _output_requested(event: OutputRequested, _: EventContext) -> EventText:
+    return EventText(EventLine("note", "the answer must fit a schema", event.json_schema))
+
+
 def _compacted(event: Compacted, _: EventContext) -> EventText:
     before = event.before_tokens
     after = event.after_tokens
@@ -468,6 +473,7 @@ def _unknown(event: UnknownEvent, _: EventContext) -> EventText:
 
 _TABLE: dict[type[Any], Callable[[Any, EventContext], EventText]] = {
     RunStarted: _run_started,
+    OutputRequested: _output_requested,
     EpochStarted: _epoch_started,
     CatalogPlanned: _catalog_planned,
     ModelRequested: _model_requested,

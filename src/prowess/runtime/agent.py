@@ -9,17 +9,18 @@ Each run is a session of its own, unless one is named. `session` keeps a convers
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Generic, Literal, Self, TypedDict, Unpack
 
-from prowess.agent.agent import Limits, LoadMode, Placement, Result
+from prowess.agent.agent import Limits, LoadMode, OutputT, Placement, Result
 from prowess.agent.observers import Observer
 from prowess.agent.session import Session
 from prowess.core.events import Envelope, ProtocolName
-from prowess.core.ports import Asker, Model
+from prowess.core.ports import Asker, Model, Toolset
 from prowess.core.values import Message, Plan, Usage
 from prowess.runtime.arguments import (
     AnyTools,
@@ -34,15 +35,16 @@ from prowess.runtime.arguments import (
     make_approver,
     make_limits,
     make_runtime,
-    name_tools,
-    split_skills,
 )
 from prowess.runtime.factories import SessionOptions, open_session
-from prowess.runtime.kept_models import KeptModels
 from prowess.runtime.loop_thread import shared_loop
+from prowess.runtime.output_type import make_output
 from prowess.runtime.parts import ArtifactsPart, ExecutorPart, PolicyParts, SecretsPart, StorePart, read_parts
 from prowess.runtime.runtime import check_model
+from prowess.runtime.services.files import copy_files
+from prowess.runtime.session_models import KeptModels
 from prowess.stores.memory import MemoryEventLog
+from prowess.workspace.run_file import RunFile
 
 
 class AgentOptions(TypedDict, total=False):
@@ -58,7 +60,7 @@ class AgentOptions(TypedDict, total=False):
     store: StorePart
     artifacts: ArtifactsPart
     secrets: SecretsPart
-    limits: Limits | Mapping[str, Any] | None
+    limits: Limits | Mapping[str, float | None] | None
     load_mode: LoadMode | None
     placement: Placement | None
     protocol: ProtocolName | None
@@ -72,6 +74,7 @@ class RunOptions(TypedDict, total=False):
 
     files: FilePaths
     use: Sequence[str]
+    output_dir: str | os.PathLike[str] | None
     session: str | None
     resume: bool
     must_exist: bool
@@ -81,14 +84,14 @@ class RunOptions(TypedDict, total=False):
     user: str
 
 
-class Agent:
+class Agent(Generic[OutputT]):
     """Agent with skills. It may be used by several threads and event loops at the same time."""
 
     def __init__(
         self,
         model: str | Model | None = None,
         *,
-        skills: SkillPlaces = (),
+        skills: SkillPlaces = "default",
         tools: AnyTools = (),
         instructions: str = "",
         policy: PolicyParts = None,
@@ -99,29 +102,31 @@ class Agent:
         store: StorePart = None,
         artifacts: ArtifactsPart = None,
         secrets: SecretsPart = None,
-        limits: Limits | Mapping[str, Any] | None = None,
+        limits: Limits | Mapping[str, float | None] | None = None,
         load_mode: LoadMode | None = None,
         placement: Placement | None = None,
         protocol: ProtocolName | None = None,
         on_ask: Literal["wait", "deny"] = "wait",
         summarise: bool = False,
+        output_type: type[OutputT] | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
         """Reads the configuration and checks the arguments. Opens nothing.
 
-        `skills`: folders, addresses or skills made in code; without any, the default places. A plain name among them
-        activates that skill at once, like the names in `use`. `approve`: names of tools that need no question, or a
-        function. `tools`: functions, tools and sets of tools, or one of them. `settings`: any other setting by its
-        dotted name, such as {"skills.budget": 2000}. `policy`, `executor`, `store`, `artifacts` and `secrets`: texts,
+        `skills`: one or a list of folders, addresses, skills made in code, skill sources, catalogs, libraries, and the
+        words "builtin" and "default". An empty list means no skills. Folders are read again for each session, a
+        catalog is a snapshot, and a library is followed: its owner reloads it. `approve`: names of tools that need no
+        question, or a function. `tools`: functions, tools and sets of tools, or one of them. `output_type`: type of
+        `result.output`: a pydantic model, a dataclass, a TypedDict or a plain type. `settings`: any other setting by
+        its dotted name, such as {"skills.budget": 2000}. `policy`, `executor`, `store`, `artifacts`, `secrets`: texts,
         or objects of the protocols in `prowess.ports`, which the caller owns and closes.
         """
-        places, self._use = split_skills(skills)
         toolsets = as_toolsets(tools)
         check_asker(ask)
         if isinstance(model, str):
             check_model(model)
         parts = read_parts(policy=policy, executor=executor, store=store, artifacts=artifacts, secrets=secrets)
-        self._runtime = make_runtime(places, settings, parts)
+        self._runtime = make_runtime([skills], settings, parts)
         self._observers = as_observers(on_event)
         self._was_used = False
         log = parts.log
@@ -131,7 +136,7 @@ class Agent:
         self._options = SessionOptions(
             model=model,
             models=self._models,
-            approver=make_approver(approve, name_tools(toolsets)),
+            approver=make_approver(approve, _names_of(toolsets)),
             asker=ask,
             toolsets=toolsets,
             instructions=instructions,
@@ -143,6 +148,7 @@ class Agent:
             protocol=protocol,
             on_ask=on_ask,
             summarise=summarise,
+            output=make_output(output_type),
         )
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -153,6 +159,7 @@ class Agent:
         *,
         files: FilePaths = (),
         use: Sequence[str] = (),
+        output_dir: str | os.PathLike[str] | None = None,
         session: str | None = None,
         resume: bool = False,
         must_exist: bool = False,
@@ -160,15 +167,21 @@ class Agent:
         tenant: str = "default",
         app: str = "default",
         user: str = "default",
-    ) -> Result:
-        """Runs one request to its end. `use` names skills to activate at once. `session` names the conversation that
-        goes on, and `resume` continues its last run."""
+    ) -> Result[OutputT]:
+        """Runs one request to its end.
+
+        `files` are copied into the workspace. `output_dir` is the folder that files from the run are copied to; a file
+        that exists there is not replaced, and `result.warnings` says so. `use` names skills to activate at once.
+        `session` names the conversation that goes on, and `resume` continues its last run.
+        """
         paths = as_paths(files)
         opening = self.session(session, must_exist=must_exist, tenant=tenant, app=app, user=user)
         async with opening as chat:
-            return await chat.run(request, files=paths, use=use, resume=resume, on_event=on_event)
+            return await chat.run(
+                request, files=paths, use=use, output_dir=output_dir, resume=resume, on_event=on_event
+            )
 
-    def run_sync(self, request: str = "", **options: Unpack[RunOptions]) -> Result:
+    def run_sync(self, request: str = "", **options: Unpack[RunOptions]) -> Result[OutputT]:
         """Runs one request in a thread of its own, and waits. An event loop may be running here."""
         return shared_loop().run(self.run(request, **options))
 
@@ -190,7 +203,7 @@ class Agent:
         tenant: str = "default",
         app: str = "default",
         user: str = "default",
-    ) -> AsyncIterator[AgentSession]:
+    ) -> AsyncIterator[AgentSession[OutputT]]:
         """Opens a conversation: a new one, or the one of this id, which goes on where it was."""
         options = replace(
             self._options,
@@ -205,7 +218,13 @@ class Agent:
             self._runtime.library.reload()
         self._was_used = True
         async with open_session(self._runtime, options) as opened:
-            yield AgentSession(opened, self._use)
+            yield AgentSession(opened)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -217,13 +236,16 @@ class Agent:
         """Closes the connections of the running event loop. A loop that ends closes its own."""
         await self._models.aclose()
 
+    def close(self) -> None:
+        """Closes the connections of `run_sync`. They are closed at the end of the process, too."""
+        shared_loop().run(self.aclose())
 
-class AgentSession:
+
+class AgentSession(Generic[OutputT]):
     """Open conversation of an agent."""
 
-    def __init__(self, session: Session, use: Sequence[str] = ()) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._use = tuple(use)
 
     @property
     def id(self) -> str:
@@ -254,14 +276,18 @@ class AgentSession:
         *,
         files: FilePaths = (),
         use: Sequence[str] = (),
+        output_dir: str | os.PathLike[str] | None = None,
         resume: bool = False,
         on_event: Observers = (),
-    ) -> Result:
+    ) -> Result[OutputT]:
         """Runs one request to its end, with the conversation so far."""
         paths = as_paths(files)
         watching = as_observers(on_event)
         async with self._session.kit.recorder.watched_by(watching):
-            return await self._session.run(request, skills=[*self._use, *use], files=paths, resume=resume)
+            result = await self._session.run(request, skills=list(use), files=paths, resume=resume)
+        if output_dir is None:
+            return result
+        return await asyncio.to_thread(_copy_files, result, os.fspath(output_dir))
 
     async def stream(
         self,
@@ -269,17 +295,41 @@ class AgentSession:
         *,
         files: FilePaths = (),
         use: Sequence[str] = (),
+        output_dir: str | os.PathLike[str] | None = None,
         resume: bool = False,
         on_event: Observers = (),
     ) -> AsyncGenerator[Envelope]:
         """Yields every event of one request as it happens. Leaving early ends the run."""
-        work = partial(self.run, request, files=files, use=use, resume=resume)
+        work = partial(self.run, request, files=files, use=use, output_dir=output_dir, resume=resume)
         async with aclosing(_stream(work, as_observers(on_event))) as events:
             async for event in events:
                 yield event
 
 
-async def _stream(work: Callable[..., Awaitable[Result]], observers: Sequence[Observer]) -> AsyncGenerator[Envelope]:
+def _copy_files(result: Result[OutputT], output_dir: str) -> Result[OutputT]:
+    """Copies the files of a run. Each of them is then read from its copy."""
+    folder = os.path.abspath(os.path.expanduser(output_dir))
+    files: list[RunFile] = []
+    warnings: list[str] = []
+    for file in result.files:
+        copies = copy_files(file.folder, [file.name], cwd=os.getcwd(), folder=folder, force=False)
+        warnings += copies.warnings
+        if copies.paths:
+            file = replace(file, folder=folder, below=file.name.removeprefix("out/"))
+        files.append(file)
+    return replace(result, files=tuple(files), warnings=(*result.warnings, *warnings))
+
+
+def _names_of(toolsets: Sequence[Toolset]) -> list[str]:
+    names: list[str] = []
+    for toolset in toolsets:
+        names.extend(spec.name for spec in toolset.specs())
+    return names
+
+
+async def _stream(
+    work: Callable[..., Awaitable[Result[Any]]], observers: Sequence[Observer]
+) -> AsyncGenerator[Envelope]:
     queue: asyncio.Queue[Envelope | None] = asyncio.Queue()
 
     async def tell(envelope: Envelope) -> None:

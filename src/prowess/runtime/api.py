@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Unpack, cast
+from typing import Any, Unpack, cast
 
-from prowess.agent.agent import Result
+from prowess.agent.agent import OutputT, Result
 from prowess.core.events import Envelope
 from prowess.core.ports import Model
 from prowess.runtime.agent import Agent, AgentOptions, RunOptions
@@ -23,24 +23,41 @@ class OneRunOptions(AgentOptions, RunOptions, total=False):
     """Keywords of an agent and of its one run."""
 
 
-async def run(request: str = "", *, model: str | Model | None = None, **options: Unpack[OneRunOptions]) -> Result:
+async def run(
+    request: str = "",
+    *,
+    model: str | Model | None = None,
+    output_type: type[OutputT] | None = None,
+    **options: Unpack[OneRunOptions],
+) -> Result[OutputT]:
     """Runs one request to its end."""
     made, given = _split(options)
-    async with Agent(model, **made) as agent:
+    async with Agent(model, output_type=output_type, **made) as agent:
         return await agent.run(request, **given)
 
 
-def run_sync(request: str = "", *, model: str | Model | None = None, **options: Unpack[OneRunOptions]) -> Result:
+def run_sync(
+    request: str = "",
+    *,
+    model: str | Model | None = None,
+    output_type: type[OutputT] | None = None,
+    **options: Unpack[OneRunOptions],
+) -> Result[OutputT]:
     """Runs one request in a thread of its own, and waits. An event loop may be running here."""
-    return shared_loop().run(run(request, model=model, **options))
+    return shared_loop().run(run(request, model=model, output_type=output_type, **options))
 
 
 async def stream(
-    request: str = "", *, model: str | Model | None = None, **options: Unpack[OneRunOptions]
+    request: str = "",
+    *,
+    model: str | Model | None = None,
+    output_type: type[Any] | None = None,
+    **options: Unpack[OneRunOptions],
 ) -> AsyncGenerator[Envelope]:
     """Yields every event as it happens, with pieces of text. The last is `run_finished`. Leaving early ends the run."""
     made, given = _split(options)
-    async with Agent(model, **made) as agent, aclosing(agent.stream(request, **given)) as events:
+    agent = Agent(model, output_type=output_type, **made)
+    async with agent, aclosing(agent.stream(request, **given)) as events:
         async for event in events:
             yield event
 

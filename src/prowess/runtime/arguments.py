@@ -18,16 +18,17 @@ from prowess.core.ports import Approver, SkillSource, Toolset
 from prowess.core.tool_table import CAPABILITIES, RISKS
 from prowess.core.values import Decision, ToolCall
 from prowess.errors import ConfigError
+from prowess.runtime.library import Library, LibraryView, as_places
 from prowess.runtime.parts import Parts
 from prowess.runtime.runtime import Runtime, open_runtime
 from prowess.runtime.settings import default_values
-from prowess.skills.roots import check_file, check_present, named_root
-from prowess.skills.skill import Skill
+from prowess.skills.catalog import Catalog
+from prowess.skills.skill import Root, Skill
 from prowess.tools.base import Tool
 from prowess.tools.function import is_tool
 from prowess.tools.toolset import Joined, Tools, is_toolset
 
-SkillPlace = str | os.PathLike[str] | Skill | SkillSource
+SkillPlace = str | os.PathLike[str] | Root | Skill | SkillSource | Catalog | Library | LibraryView
 SkillPlaces = SkillPlace | Sequence[SkillPlace]
 FilePaths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 ApproveAnswer = ApprovalAnswered | str | bool | None
@@ -37,25 +38,15 @@ AnyTools = AnyTool | Iterable[AnyTool]
 Observers = Observer | Sequence[Observer]
 
 
-def make_runtime(places: Sequence[Any], settings: Mapping[str, object] | None, parts: Parts) -> Runtime:
-    """Reads the configuration, and checks the folders and stores that were named."""
+def make_runtime(skills: Sequence[SkillPlaces], settings: Mapping[str, object] | None, parts: Parts) -> Runtime:
+    """Reads the configuration, and checks the places of skills and stores."""
+    places = as_places(*skills, keyword="skills=")
     flags = {**_check_settings(settings or {}), **parts.settings}
-    roots: list[str] = []
-    others: list[Any] = []
-    for place in places:
-        if isinstance(place, str):
-            roots.append(place)
-        else:
-            others.append(place)
     cwd = os.getcwd()
     with open_runtime(
-        cwd=cwd, environ=os.environ, roots=roots, flags=flags, more=others, policy_files=parts.policy_files
+        cwd=cwd, environ=os.environ, skills=places, flags=flags, policy_files=parts.policy_files
     ) as runtime:
         parts.check(runtime)
-        for place in roots:
-            root = named_root(place, origin="given", base=runtime.places.cwd, home=runtime.places.home)
-            present = check_present(root)
-            check_file(present, place)
         return runtime
 
 
@@ -70,36 +61,6 @@ def as_paths(files: FilePaths) -> list[str]:
             raise ConfigError(f"There is no file '{path}'.", code="no-file", hint="Check the names in files=[…].")
         paths.append(path)
     return paths
-
-
-def list_places(skills: Any) -> list[Any]:
-    if isinstance(skills, Skill) or not isinstance(skills, (list, tuple)):  # a Skill is a tuple as well
-        return [skills]
-    return list(skills)
-
-
-def split_skills(skills: SkillPlaces) -> tuple[list[Any], list[str]]:
-    """Returns (places to look for skills in, names of skills to activate)."""
-    places: list[Any] = []
-    names: list[str] = []
-    for given in list_places(skills):
-        if not isinstance(given, (str, os.PathLike)):
-            places.append(given)
-            continue
-        text = os.fspath(given)
-        if isinstance(given, os.PathLike) or _is_place(text):
-            places.append(text)
-        else:
-            names.append(text)
-    return places, names
-
-
-def _is_place(text: str) -> bool:
-    """True for a folder, an address and a path, false for the name of a skill."""
-    if "://" in text or text.startswith((".", "/", "~")) or os.path.isdir(text):
-        return True
-    has_suffix = bool(os.path.splitext(text)[1])
-    return has_suffix and os.path.isfile(text)  # a place, which then refuses it
 
 
 def _check_settings(settings: Mapping[str, object]) -> dict[str, Any]:
@@ -149,13 +110,19 @@ def make_approver(approve: Approve, own: Sequence[str] = ()) -> Any:
         near = difflib.get_close_matches(wrong[0], known, n=1)
         hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(known)}."
         raise ConfigError(f"approve names '{wrong[0]}', which is no tool.", code="tool-unknown", hint=hint)
+    return NamedApprover(allowed)
 
-    async def answer(call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
-        if call.tool in allowed:
-            return ApprovalAnswered(call_id=call.id, answer="once", by=f"approve={call.tool}", asked=False)
-        return None
 
-    return answer
+class NamedApprover:
+    """Approver that approves these tools, and leaves questions about others unanswered."""
+
+    def __init__(self, tools: frozenset[str]) -> None:
+        self.tools = tools
+
+    async def __call__(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None:
+        if call.tool not in self.tools:
+            return None
+        return ApprovalAnswered(call_id=call.id, answer="once", by=f"approve={call.tool}", asked=False)
 
 
 def _are_names(given: Any) -> bool:
@@ -202,13 +169,6 @@ def as_toolsets(given: AnyTools) -> list[Toolset]:
     if len(sets) > 1:
         return [Joined(*sets)]
     return sets
-
-
-def name_tools(toolsets: Iterable[Toolset]) -> list[str]:
-    names: list[str] = []
-    for toolset in toolsets:
-        names.extend(spec.name for spec in toolset.specs())
-    return names
 
 
 _APPROVE = 'Give names, as in approve=["skill_run"], or a function of (call, decision).'

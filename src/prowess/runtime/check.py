@@ -22,7 +22,7 @@ from prowess.skills.reference import find_skill_md, folder_errors, folder_of
 from prowess.skills.scanner import Bounds, scan
 from prowess.skills.security_scan import scan_skill
 from prowess.skills.skill import Entry, Root, Skill
-from prowess.skills.validate import PROFILES, Profile, check_cost, check_skill, graded
+from prowess.skills.validate import PROFILES, Profile, check_cost, check_skill, check_template, graded
 
 _MOST_NAMED = 20  # a hostile list could have a hundred thousand entries
 
@@ -112,6 +112,7 @@ def check_loaded(skill: Skill, profile: Profile = "default") -> list[Finding]:
     located = list(check_skill(skill, read))
     if profile != "loading":
         located += check_cost(skill, read)
+        located += check_template(skill, read)
     if profile == "security":
         located += scan_skill(skill, read)
     located += _unknown_tools(skill, read)

@@ -137,7 +137,7 @@ def load_config(
     places: ConfigPlaces,
     environ: Mapping[str, str],
     *,
-    flags: Mapping[str, Any] | None = None,
+    flags: Mapping[str, object] | None = None,
     config_file: str | None = None,
     without_files: bool = False,
     is_trusted: Callable[[str], bool],

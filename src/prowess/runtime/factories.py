@@ -1,6 +1,7 @@
 """Makes executors, stores, models, kits and sessions from settings.
 
-Apart from `runtime`, because listing skills must not pay for these imports.
+Apart from `runtime`, because listing skills must not pay for these imports. A kit needs neither loop nor model: they
+are imported when a session is opened.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from prowess.agent.agent import AgentSpec, Limits, LoadMode, Placement, new_run
 from prowess.agent.observers import Observer
+from prowess.agent.output import OutputForm
 from prowess.agent.prompt import render_system
 from prowess.agent.recorder import Recorder
-from prowess.agent.session import Session, restore_from_log
 from prowess.agent.toolkit import Toolkit
-from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, SkillAccess
-from prowess.core.events import Envelope, ProtocolName
+from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, Offer, SkillAccess
+from prowess.core.events import ProtocolName
 from prowess.core.ports import (
     Approver,
     Asker,
@@ -34,16 +35,15 @@ from prowess.core.ports import (
     describe_model,
 )
 from prowess.core.tool_table import Profile
-from prowess.core.values import Lease, SessionKey, ToolSpec, Usage, find_cost
-from prowess.errors import ConfigError, ProwessError, StoreError
-from prowess.models.registry import resolve_model
+from prowess.core.values import Lease, SessionKey, ToolSpec
+from prowess.errors import ProwessError, StoreError
 from prowess.policy.approvals import UserApprovals
 from prowess.policy.secrets import ConfiguredSecrets
-from prowess.records.spans import live_spans
 from prowess.runtime.config import Config, ConfigPlaces
 from prowess.runtime.given_objects import GivenObjects, GivenSecrets, name_log, path_of
-from prowess.runtime.kept_models import KeptModels
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
+from prowess.runtime.recorded_output import find_recorded_output
+from prowess.runtime.session_models import KeptModels, check_price, find_model, find_prices, find_recording, make_model
 from prowess.runtime.settings import EXECUTORS
 from prowess.runtime.storage import (
     new_session,
@@ -69,6 +69,7 @@ from prowess.workspace.scripts.environments import Environments
 from prowess.workspace.session_folder import hold_session
 
 if TYPE_CHECKING:
+    from prowess.agent.session import Session
     from prowess.runtime.runtime import Runtime
 
 
@@ -94,6 +95,9 @@ class KitOptions:
     must_exist: bool = False  # the session must exist already
     resume_arguments: tuple[str, ...] = ()  # options that the command needs again to resume or repeat a run
     ask_unisolated: bool = False  # ask about every command without isolation, even if it is allowed
+    goes_on: bool = False  # take up the history of the session; the run begins with the first call
+    offer: Offer | None = None  # tools for the model of another agent; None: as configured
+    prefix: str = ""  # of the names of these tools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,20 +111,68 @@ class SessionOptions(KitOptions):
     load_mode: LoadMode | None = None
     placement: Placement | None = None
     summarise: bool = False
+    output: OutputForm | None = None  # form of the answer; None: any text
+
+
+class KitKeywords(TypedDict, total=False):
+    """Fields of KitOptions as keywords."""
+
+    session: str | None
+    tenant: str
+    app: str
+    user: str
+    approver: Approver | None
+    on_event: Sequence[Observer]
+    on_output: Callable[[str, bytes], None] | None
+    granted: Sequence[tuple[str, str | None]]
+    asker: Asker | None
+    toolsets: Sequence[Toolset]
+    instructions: str
+    on_ask: Literal["wait", "deny"]
+    log: EventLog | None
+    standing: bool
+    must_exist: bool
+    resume_arguments: tuple[str, ...]
+    ask_unisolated: bool
+    goes_on: bool
+    offer: Offer | None
+    prefix: str
+
+
+class SessionKeywords(KitKeywords, total=False):
+    """Fields of SessionOptions as keywords."""
+
+    model: str | Model | None
+    models: KeptModels | None
+    protocol: ProtocolName | None
+    limits: Limits | None
+    load_mode: LoadMode | None
+    placement: Placement | None
+    summarise: bool
+    output: OutputForm | None
 
 
 @asynccontextmanager
 async def open_kit(runtime: Runtime, options: KitOptions) -> AsyncIterator[Toolkit]:
     """Opens a kit with everything behind it. Closes in the right order: processes first, the record last."""
     async with AsyncExitStack() as stack:
-        kit, _ = await _open_kit(runtime, options, stack)
-        yield await stack.enter_async_context(kit)
+        kit, log = await _open_kit(runtime, options, stack)
+        if options.goes_on:
+            from prowess.agent.session import restore_from_log
+
+            stack.push_async_exit(kit)
+            await restore_from_log(kit, log)
+            yield kit
+        else:
+            yield await stack.enter_async_context(kit)
 
 
 @asynccontextmanager
 async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterator[Session]:
     """Opens a session with its history, ready for a request."""
-    model = await _find_model(runtime, options)
+    from prowess.agent.session import Session, restore_from_log
+
+    model = await find_model(runtime, options)
     agent = _make_agent(runtime, options, model)
     async with AsyncExitStack() as stack:
         is_ours = isinstance(options.model, str | None)
@@ -135,6 +187,15 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
         yield session
         if is_ours and session.answered and isinstance(model, FiniteModel):
             model.assert_finished()  # replies that were not asked for: the script does not fit this run
+
+
+async def check_model(runtime: Runtime, options: SessionOptions) -> None:
+    """Makes the model of a session and closes it. Sends nothing."""
+    recording = await find_recording(runtime, options)
+    model = make_model(runtime, options, recording)
+    _make_agent(runtime, options, model)
+    if isinstance(model, ClosableModel):
+        await model.aclose()
 
 
 def _make_agent(runtime: Runtime, options: SessionOptions, model: Model) -> AgentSpec:
@@ -152,77 +213,8 @@ def _make_agent(runtime: Runtime, options: SessionOptions, model: Model) -> Agen
         prices=prices,
         code_blocks=config.tools.code_blocks,
         summarise=options.summarise,
+        output=options.output or find_recorded_output(model),
     )
-
-
-async def _find_model(runtime: Runtime, options: SessionOptions) -> Model:
-    if options.models is not None:
-        kept = options.models.find()
-        if kept is not None:
-            return kept
-    recording = await find_recording(runtime, options)
-    model = make_model(runtime, options, recording)
-    if options.models is not None:
-        await options.models.keep(model)
-    return model
-
-
-def make_model(runtime: Runtime, options: SessionOptions, recording: Sequence[Envelope] = ()) -> Model:
-    """Returns the model that was given, named or configured, in the requested protocol. A recording keeps its own."""
-    model = options.model
-    spec = ""
-    if model is None or isinstance(model, str):
-        config = runtime.config.model
-        spec = model or config.provider or ""
-        recordings = (lambda run: recording) if recording else None
-        base = runtime.places.cwd
-        model = resolve_model(spec, environ=runtime.environ, params=config.params, base=base, recordings=recordings)
-    if options.protocol != "actions" or spec.startswith("replay:"):
-        return model
-    if describe_model(model).protocol == "actions":
-        return model
-    from prowess.models.actions.model import StructuredActions
-
-    return StructuredActions(model)
-
-
-async def find_recording(runtime: Runtime, options: SessionOptions) -> Sequence[Envelope]:
-    """Returns the events of the run that `replay:RUN` names, from the log; nothing for a file or another model."""
-    spec = options.model if isinstance(options.model, str) else runtime.config.model.provider or ""
-    run = spec.removeprefix("replay:")
-    if run == spec or "/" in run or run.endswith(".jsonl"):
-        return ()
-    log = open_log(runtime.config, runtime.places) if options.log is None else options.log
-    try:
-        for session in await log.sessions():
-            found = [envelope async for envelope in log.read(session.key)]
-            runs = {run}
-            for each in found:
-                if getattr(each.event, "parent", None) == run:
-                    runs.add(each.run)
-            events = [each for each in found if each.run in runs]
-            if events:
-                return events
-    finally:
-        if options.log is None:
-            await log.close()
-    return ()
-
-
-def find_prices(runtime: Runtime, model: str) -> Mapping[str, float]:
-    """Returns the prices of a model, which the configuration has by its whole name or by the part after `:`."""
-    prices = runtime.config.prices
-    short_name = model.partition(":")[2]
-    return prices.get(model) or prices.get(short_name) or {}
-
-
-def check_price(model: str, prices: Mapping[str, float]) -> None:
-    """Raises ConfigError when the cost of a model is not known, so that no limit on it can be kept."""
-    if find_cost(Usage(), prices) is not None:
-        return
-    message = f"There is a cost limit, but no price of the model '{model}' is known."
-    hint = f'Add it to the configuration: [prices."{model}"] input = …, cached = …, output = …'
-    raise ConfigError(message, code="price-unknown", hint=hint)
 
 
 async def check_known(log: EventLog, key: SessionKey) -> None:
@@ -257,6 +249,7 @@ async def _open_kit(
     skills = skill_access(runtime, f"{work.options.dir}/trees", model)
     policy = make_policy(runtime, options)
     style = find_style(config, options.instructions, model, objects=options.objects)
+    style = replace(style, offer=options.offer, prefix=options.prefix)
     people = HumanChannels(approver=options.approver, asker=options.asker)
     secrets: SecretProvider = ConfiguredSecrets(config.secrets, runtime.environ, places.project)
     given = options.objects.secrets
@@ -273,6 +266,7 @@ async def _open_kit(
         toolsets=options.toolsets,
         on_output=options.on_output,
         resume_arguments=options.resume_arguments,
+        goes_on=options.goes_on,
     )
     hidden = await configured_secrets(runtime)
     if isinstance(given, Mapping):
@@ -357,6 +351,8 @@ def make_backend(runtime: Runtime, stack: AsyncExitStack, given: GivenObjects) -
 async def _open_recorder(runtime: Runtime, options: KitOptions, log: EventLog, key: SessionKey) -> Recorder:
     observers = list(options.on_event)
     if "opentelemetry" in sys.modules or "OTEL_PYTHON_TRACER_PROVIDER" in runtime.environ:  # else nobody wants spans
+        from prowess.records.spans import live_spans
+
         spans = live_spans()
         if spans is not None:
             observers.append(spans)
@@ -367,28 +363,23 @@ async def _open_recorder(runtime: Runtime, options: KitOptions, log: EventLog, k
     return Recorder(log, key, lease, new_run(), on_event=observers, marks=marks)
 
 
-def preview_kit(
-    runtime: Runtime,
-    instructions: str = "",
-    *,
-    profile: Profile | None = None,
-    policy: KitPolicy | None = None,
-    objects: GivenObjects | None = None,
-) -> Toolkit:
-    """Makes a kit that shows what a model would be shown. It opens nothing and cannot be used for calls. Without a
-    policy, no rules hold."""
+def preview_kit(runtime: Runtime, options: KitOptions = KitOptions(), *, profile: Profile | None = None) -> Toolkit:
+    """Makes a kit that shows what a model would be shown. It opens nothing and cannot be used for calls."""
     config = runtime.config
     key = SessionKey(session="preview")
     lease = Lease(key=key, token=0)
     skills = skill_access(runtime, "")
     work = SessionWork(key, WorkOptions(dir=""), lambda: WorkBackend(executor=NoExecutor()))
     recorder = Recorder(MemoryEventLog(), key, lease, "preview")
-    if policy is None:
-        policy = KitPolicy(surroundings=find_surroundings(config))
-    style = find_style(config, instructions, objects=objects)
+    objects = options.objects
+    rules = RuleFiles(runtime).current
+    policy = KitPolicy(surroundings=find_surroundings(config), rules=rules, objects=objects.policies)
+    style = find_style(config, options.instructions, objects=objects)
+    style = replace(style, offer=options.offer, prefix=options.prefix)
     if profile is not None:
         style = replace(style, profile=profile)
-    return Toolkit(skills=skills, work=work, recorder=recorder, policy=policy, style=style)
+    toolsets = options.toolsets
+    return Toolkit(skills=skills, work=work, recorder=recorder, policy=policy, style=style, toolsets=toolsets)
 
 
 def fixed_prompt(runtime: Runtime, profile: Profile) -> tuple[str, list[ToolSpec]]:

@@ -10,7 +10,7 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
@@ -24,50 +24,47 @@ class LoopThread:
     """Loop and thread, started by the first work. `close` ends both."""
 
     def __init__(self, name: str) -> None:
-        self.pid = os.getpid()  # a forked process has no copy of the thread
+        self.pid = os.getpid()  # process that has the thread
         self._name = name
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     @property
+    def is_forked(self) -> bool:
+        """True in a process that was forked since the start. It has no copy of the thread."""
+        return self._loop is not None and self.pid != os.getpid()
+
+    @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """Loop, which is started if needed."""
         with self._lock:
             if self._loop is None:
+                self.pid = os.getpid()
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=_serve, args=(self._loop,), name=self._name, daemon=True)
                 self._thread.start()
             return self._loop
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Waits in the calling thread. Ctrl-C cancels the work, and is raised when the work has ended."""
+    def run(self, work: Coroutine[Any, Any, T], wait: Callable[[Future[None]], None] = Future.result) -> T:
+        """Waits in the calling thread. Ctrl-C cancels the work, and is raised when the work has ended. `wait` may do
+        something else meanwhile, until its future is done."""
         if threading.current_thread() is self._thread:
             work.close()
             message = "The loop that makes this call cannot wait for itself."
             raise ConfigError(message, code="loop-running", hint="Use the async form, such as await agent.run(…).")
         handed = _Handed(self.loop, work)
         try:
-            handed.ended.result()
+            wait(handed.ended)
         finally:
             if not handed.ended.done():
                 handed.cancel()
-                handed.ended.result()
+                wait(handed.ended)
         return handed.result()
 
     async def carry(self, work: Coroutine[Any, Any, T]) -> T:
         """Waits in the calling loop. A cancellation is raised when the work has ended."""
-        if asyncio.get_running_loop() is self._loop:
-            return await work
-        handed = _Handed(self.loop, work)
-        ended = asyncio.wrap_future(handed.ended)
-        try:
-            await asyncio.shield(ended)
-        finally:
-            if not ended.done():
-                handed.cancel()
-                await asyncio.shield(ended)
-        return handed.result()
+        return await carry_to(self.loop, work)
 
     def close(self) -> None:
         """Cancels the work that is left, closes what belongs to the loop, and ends the thread."""
@@ -79,6 +76,21 @@ class LoopThread:
         loop.call_soon_threadsafe(loop.stop)
         if thread is not threading.current_thread():
             thread.join(_END_S)
+
+
+async def carry_to(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Runs the work in that loop, and waits in this one. A cancellation is raised when the work has ended."""
+    if asyncio.get_running_loop() is loop:
+        return await work
+    handed = _Handed(loop, work)
+    ended = asyncio.wrap_future(handed.ended)
+    try:
+        await asyncio.shield(ended)
+    finally:
+        if not ended.done():
+            handed.cancel()
+            await asyncio.shield(ended)
+    return handed.result()
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
@@ -103,7 +115,11 @@ class _Handed(Generic[T]):
         self._loop = loop
         self._work = work
         self._task: asyncio.Task[T] | None = None
-        loop.call_soon_threadsafe(self._start)  # with a copy of the caller's context
+        try:
+            loop.call_soon_threadsafe(self._start)  # with a copy of the caller's context
+        except RuntimeError:  # the loop is closed
+            work.close()
+            raise
 
     def _start(self) -> None:
         self._task = self._loop.create_task(self._work)

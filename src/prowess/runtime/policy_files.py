@@ -158,7 +158,7 @@ def if_denied(entry: Entry, digest: str, denied: Mapping[str, str]) -> Entry:
 
 
 def read_rules(path: str) -> Rules:
-    return parse_rules(_text(path), path)
+    return parse_rules(read_policy(path), path)
 
 
 def find_problems(runtime: Runtime) -> list[Finding]:
@@ -195,7 +195,7 @@ def _of_project(runtime: Runtime, path: str) -> Rules:
     A stranger's file must not stop all work, and it could only have tightened.
     """
     try:
-        text = _text(path)
+        text = read_policy(path)
         rules = parse_rules(text, path)
     except ConfigError as error:
         if runtime.trusts_project:
@@ -227,7 +227,8 @@ def _is_there(path: str) -> bool:
     return True
 
 
-def _text(path: str) -> str:
+def read_policy(path: str) -> str:
+    """Returns the text of a policy. Raises ConfigError when it cannot be read."""
     try:
         data = read_regular(path, _POLICY_BYTES, follow=True)
         if len(data) > _POLICY_BYTES:

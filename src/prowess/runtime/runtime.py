@@ -6,31 +6,37 @@ Nothing here decides anything; each part gets what it needs. The environment is 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from prowess._internal.json_file import file_signature
-from prowess._internal.paths import inside, is_inside
+from prowess._internal.paths import inside
+from prowess._internal.urls import shown_url
 from prowess.core.catalog_values import CatalogPlan, Finding, Trigger
 from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError
 from prowess.policy.trust import Trust, TrustFile, still_trusted
 from prowess.runtime.config import Config, ConfigPlaces, LoadedConfig, find_places, load_config, unknown_variables
+from prowess.runtime.default_places import all_roots
+from prowess.runtime.library import Library
 from prowess.runtime.settings import DOCS, IN_USE
 from prowess.skills.catalog import Catalog
-from prowess.skills.discover import Library, changed_since_accepted
-from prowess.skills.roots import default_roots, named_root
+from prowess.skills.discover import changed_since_accepted
 from prowess.skills.scanner import Bounds
-from prowess.skills.skill import Entry, Root, Skill
+from prowess.skills.skill import Entry, Root, RootReport, Skill
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from prowess._internal.tokens import TokenCounter
     from prowess.agent.session import Session
     from prowess.agent.toolkit import Toolkit
     from prowess.core.ports import ArtifactStore, Model
+    from prowess.runtime.factories import KitKeywords, SessionKeywords
+    from prowess.runtime.library import KnownPlace
     from prowess.skills.render import CatalogBudget
 
 
@@ -42,12 +48,12 @@ def open_runtime(
     roots: Sequence[str] = (),
     config_file: str | None = None,
     without_files: bool = False,
-    flags: Mapping[str, Any] | None = None,
+    flags: Mapping[str, object] | None = None,
     bounds: Bounds = Bounds(),
-    more: Sequence[Any] = (),
+    skills: Sequence[KnownPlace] | None = None,
     policy_files: Sequence[str] = (),
 ) -> Iterator[Runtime]:
-    """Reads the configuration, once. `roots` (flags) and `more` (skills made in code) replace the default places.
+    """Reads the configuration, once. `roots` (flags) replace the default places, and so do `skills`, even if empty.
     `policy_files` hold besides the managed and the project's policy."""
     places = find_places(cwd, environ)
     file = TrustFile(places.state_dir)
@@ -62,7 +68,7 @@ def open_runtime(
         accepts=trust.accepts_file,
     )
     findings = unknown_variables(environ)
-    yield Runtime(places, loaded, file, roots, bounds, findings, environ, more, policy_files)
+    yield Runtime(places, loaded, file, roots, bounds, findings, environ, skills, policy_files)
 
 
 class _RestrictedCatalog(NamedTuple):
@@ -86,7 +92,7 @@ class Runtime:
         bounds: Bounds,
         findings: Sequence[Finding] = (),
         environ: Mapping[str, str] | None = None,
-        more: Sequence[Any] = (),
+        skills: Sequence[KnownPlace] | None = None,
         policy_files: Sequence[str] = (),
     ) -> None:
         self.places = places
@@ -98,7 +104,7 @@ class Runtime:
         self._findings = tuple(findings)
         self._roots = tuple(roots)
         self._bounds = bounds
-        self._more = tuple(more)
+        self._skills = skills
         self._trusted: tuple[Trust, Trust] = (self.trust, self.trust)  # the file now, and our part of it
         self._restricted: _RestrictedCatalog | None = None
         self._denied: tuple[object, Mapping[str, str]] = (None, {})  # signatures of the policy files, denied digests
@@ -110,12 +116,9 @@ class Runtime:
 
     @cached_property
     def library(self) -> Library:
-        roots: list[Root] = []
-        if self._roots or not self._more:  # with skills made in code, no default places
-            roots = all_roots(self.places, self.loaded, self.trust, self._roots)
         config = self.config
         return Library(
-            [*roots, *self._more],
+            self._find_skills(self.loaded, self.trust),
             modes=config.skills.modes,
             bounds=self.bounds,
             cache_dir=self.places.cache_dir,
@@ -123,6 +126,16 @@ class Runtime:
             accepted=self.trust.accepted_skills,
             refuse_angle_brackets=config.security.block_angle_brackets_in_frontmatter,
         )
+
+    def _find_skills(self, loaded: LoadedConfig, trust: Trust) -> list[KnownPlace]:
+        """Returns the places of skills under this configuration and trust."""
+        default = partial(all_roots, self.places, loaded, trust)
+        if self._skills is None:
+            return [*default(self._roots)]
+        found: list[KnownPlace] = []
+        for place in self._skills:
+            found += default(()) if place == "default" else [place]
+        return found
 
     @property
     def bounds(self) -> Bounds:
@@ -197,11 +210,11 @@ class Runtime:
 
     def _find_taken_back(self, catalog: Catalog) -> Callable[[Entry], bool]:
         """Returns a test for skills whose trust was revoked: their root, or the accepted content of their address."""
-        from prowess._internal.urls import shown_url
-
         trust = self.still_trusted
         loaded = self.loaded._replace(config=self.trusted_config, project_trusted=self.trusts_project)
-        roots = all_roots(self.places, loaded, trust, self._roots)
+        roots = [place for place in self._find_skills(loaded, trust) if isinstance(place, Root)]
+        own = [place for place in self._find_skills(self.loaded, self.trust) if isinstance(place, Root)]
+        ours = {shown_url(root.url) if root.url else os.path.realpath(root.path) for root in own}
         lost = {record.url for record in self.trust.urls}
         lost.difference_update(record.url for record in trust.urls)
         urls = {shown_url(root.url) for root in roots if root.url}
@@ -212,7 +225,9 @@ class Runtime:
             path = os.path.realpath(root.path)
             if root.trusted:
                 began.add(path)
-            if root.url and root.url.partition("#")[0] in urls:
+            place = root.url.partition("#")[0] if root.url else path
+            is_given = place not in ours  # it came with a catalog
+            if place in urls or (is_given and self._is_left(root, lost)):
                 trusted.add(path)
         accepted = self.trust.accepted_skills
         left = trust.accepted_skills
@@ -229,6 +244,13 @@ class Runtime:
 
         return is_taken_back
 
+    def _is_left(self, root: RootReport, lost: Collection[str]) -> bool:
+        """True while no trust was revoked that the root of a given catalog had. `lost` are addresses."""
+        if root.url:
+            return root.url.partition("#")[0] not in map(shown_url, lost)
+        had_trust = root.source == "project" and self.trust.trusts_folder(root.path)
+        return not had_trust or self.still_trusted.trusts_folder(root.path)
+
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Findings about trust and configuration, then about the library."""
@@ -238,7 +260,9 @@ class Runtime:
         """Returns a finding when the project's lock has skills that are not installed, as after a clone."""
         agent = os.path.join(self.places.project, ".agent")
         lock = os.path.join(agent, "skills.lock")
-        if self._roots or self._more or not os.path.isfile(lock):
+        given = self._roots if self._skills is None else self._skills
+        is_default = "default" in given or (self._skills is None and not self._roots)
+        if not is_default or not os.path.isfile(lock):
             return []
         from prowess.skills.locked_names import read_locked_names
 
@@ -284,17 +308,23 @@ class Runtime:
         sha256 = content_sha256(text.encode())
         return self.still_trusted.accepts_file(path, sha256)
 
-    def open_kit(self, **options: Any) -> AbstractAsyncContextManager[Toolkit]:
+    def open_kit(self, **options: Unpack[KitKeywords]) -> AbstractAsyncContextManager[Toolkit]:
         """Opens skills for an agent, with an executor, stores and policy behind them. See `KitOptions`."""
         from prowess.runtime.factories import KitOptions, open_kit
 
         return open_kit(self, KitOptions(**options))
 
-    def open_session(self, **options: Any) -> AbstractAsyncContextManager[Session]:
+    def open_session(self, **options: Unpack[SessionKeywords]) -> AbstractAsyncContextManager[Session]:
         """Opens an agent with skills, and its conversation so far. See `SessionOptions`."""
         from prowess.runtime.factories import SessionOptions, open_session
 
         return open_session(self, SessionOptions(**options))
+
+    async def check_model(self, **options: Unpack[SessionKeywords]) -> None:
+        """Raises the error with which `open_session` would fail because of its model."""
+        from prowess.runtime.factories import SessionOptions, check_model
+
+        await check_model(self, SessionOptions(**options))
 
     def current_plan(self, budget_tokens: int) -> CatalogPlan:
         """Returns the plan that the model is shown now. Planned once per catalog, because every turn asks for it."""
@@ -447,37 +477,3 @@ def check_model(name: str | None) -> None:
     from prowess.models.registry import check_spec
 
     check_spec(name)
-
-
-def all_roots(places: ConfigPlaces, loaded: LoadedConfig, trust: Trust, flags: Sequence[str]) -> list[Root]:
-    """Returns the roots from flags, the environment and the configuration, or the default ones, in that order."""
-
-    def trusts(folder: str) -> bool:
-        project = os.path.realpath(places.project)
-        if loaded.project_trusted and is_inside(project, os.path.realpath(folder)):
-            return True
-        return trust.trusts_folder(folder)
-
-    found: list[Root] = []
-    for place in flags:
-        found.append(named_root(place, origin="flag", base=places.cwd, home=places.home))
-    for place in loaded.extra_roots:
-        found.append(named_root(place, origin="environment", base=places.cwd, home=places.home))
-    if flags:
-        return found
-    configured = loaded.config.skill_roots
-    if configured is None:
-        top = places.git_root or places.project
-        return found + default_roots(cwd=places.cwd, top=top, home=places.home, trusts=trusts)
-    for place in configured:
-        root = named_root(
-            place,
-            origin="configuration",
-            base=places.project,
-            home=places.home,
-            project=places.project,
-            trusts=trusts,
-            by_location=True,
-        )
-        found.append(root)
-    return found

@@ -1,47 +1,75 @@
 """SkillKit: skills for an agent that you already have.
 
-async with prowess.SkillKit("./skills") as kit:
-    outcome = await kit.call("skill_load", {"skill": "pdf"})
+    kit = prowess.SkillKit("./skills")
+    async with kit.session("conv-7", user="ann") as session:
+        outcome = await session.call("skill_load", {"skill": "pdf"})
+
+A kit is the library with its policy and settings; it opens nothing. A session is one conversation.
 """
 
 from __future__ import annotations
 
-import asyncio
-import copy
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
-from typing import Any, Literal
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Literal, Self
 
-from prowess.core.ports import Asker
-from prowess.core.values import Outcome, ToolSpec
-from prowess.errors import ConfigError
+from prowess.agent.toolkit_options import Offer
+from prowess.core.ports import Asker, EventLog
+from prowess.core.values import Decision, Finding, Outcome, Question, ToolSpec
 from prowess.runtime.arguments import (
+    AnyTools,
     Approve,
+    FilePaths,
     Observers,
-    SkillPlace,
     SkillPlaces,
     as_observers,
+    as_paths,
+    as_toolsets,
     check_asker,
-    list_places,
     make_approver,
     make_runtime,
-    split_skills,
 )
-from prowess.runtime.factories import KitOptions, make_policy, preview_kit
-from prowess.runtime.parts import ArtifactsPart, ExecutorPart, PolicyParts, SecretsPart, StorePart, read_parts
-from prowess.runtime.storage import print_problem
+from prowess.runtime.callers import (
+    CallersObserver,
+    CallersTools,
+    OnOutput,
+    as_callers_approver,
+    as_callers_asker,
+)
+from prowess.runtime.factories import KitOptions
+from prowess.runtime.kit_home import KitHome, list_names, make_version
+from prowess.runtime.kit_session import KitSession, SchemaForm, render_schemas
+from prowess.runtime.parts import (
+    ArtifactsPart,
+    ExecutorPart,
+    Parts,
+    PolicyParts,
+    SecretsPart,
+    StorePart,
+    read_parts,
+)
+from prowess.runtime.storage import new_session
+from prowess.skills.skill import Changes
+from prowess.stores.memory import MemoryEventLog
 
 
 class SkillKit:
     """Skills for another framework's agent: the texts and schemas for its model, and `call`, which makes the model's
     calls.
 
-    A kit opens its resources at the first call. Use `async with`, or `aclose()`, so that nothing is left running.
+    Any thread and any event loop may use a kit. `kit.call` and its like work in one session, `kit.session` opens others
+    over the same library. Use `async with` or `with`, or close the kit, so that nothing is left running.
     """
 
     def __init__(
         self,
         *skills: SkillPlaces,
+        offer: Offer = "skills",
+        prefix: str = "",
+        tools: AnyTools = (),
+        files: FilePaths = (),
+        use: Sequence[str] = (),
         session: str | None = None,
         policy: PolicyParts = None,
         approve: Approve = None,
@@ -59,103 +87,186 @@ class SkillKit:
         user: str = "default",
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        flat: list[SkillPlace] = []
-        for each in skills:
-            flat.extend(list_places(each))
-        places, names = split_skills(flat)
-        if names:
-            raise ConfigError(
-                f"There is no folder '{names[0]}'.", code="root-missing", hint="Give folders; load skills with call()."
-            )
-        approver = make_approver(approve)
+        """Reads the configuration and checks the arguments. Opens nothing. Without `skills`: the default places.
+
+        `offer`: tools that the model is told: `skills`, `files` (these and file tools), or names. `prefix` stands
+        before their names. `tools` are your own, which are offered as well. `files` are copied into the workspace of
+        each session, and the skills in `use` are loaded at once. `session` names the conversation of `kit.call`.
+        """
+        toolsets = as_toolsets(tools)
+        approver = make_approver(approve, list_names(toolsets))
         check_asker(ask)
         parts = read_parts(policy=policy, executor=executor, store=store, artifacts=artifacts, secrets=secrets)
-        self._runtime = make_runtime(places, settings, parts)
-        self._options: dict[str, Any] = {
-            "session": session,
-            "approver": approver,
-            "asker": ask,
-            "on_event": as_observers(on_event),
-            "instructions": instructions,
-            "on_ask": on_ask,
-            "must_exist": must_exist,
-            "log": parts.log,
-            "objects": parts.objects,
-            "tenant": tenant,
-            "app": app,
-            "user": user,
-        }
-        rules = make_policy(self._runtime, KitOptions(objects=parts.objects, standing=False))
-        self._preview = preview_kit(self._runtime, instructions, policy=rules, objects=parts.objects)
-        self._kit: Any = None
-        self._stack = AsyncExitStack()
-        self._opening = asyncio.Lock()
-        self._closed = False
+        runtime = make_runtime(skills or ["default"], settings, parts)
+        self._files, self._use = as_paths(files), tuple(use)
+        options = KitOptions(
+            approver=as_callers_approver(approver),
+            asker=as_callers_asker(ask),
+            on_event=_as_callers_observers(on_event),
+            toolsets=[CallersTools(each) for each in toolsets],
+            instructions=instructions,
+            on_ask=on_ask,
+            log=_find_log(parts, runtime.config.store),
+            objects=parts.objects,
+            tenant=tenant,
+            app=app,
+            user=user,
+            goes_on=True,
+            offer=offer,
+            prefix=prefix,
+        )
+        self._home = KitHome(runtime, options)
+        self._session = self.session(session, must_exist=must_exist)
+
+    def session(
+        self,
+        id: str | None = None,
+        *,
+        user: str | None = None,
+        tenant: str | None = None,
+        app: str | None = None,
+        approve: Approve = None,
+        ask: Asker | None = None,
+        on_event: Observers = (),
+        files: FilePaths = (),
+        use: Sequence[str] = (),
+        must_exist: bool = False,
+    ) -> KitSession:
+        """Returns a conversation over this library: a new one, or the one of this id, which goes on where it was.
+
+        What is not given is as for the kit. Observers, files and skills in use are added to those of the kit.
+        """
+        kits = self._home.options
+        check_asker(ask)
+        approver = as_callers_approver(make_approver(approve, list_names(kits.toolsets)))
+        options = replace(
+            kits,
+            session=id or new_session(),
+            user=user or kits.user,
+            tenant=tenant or kits.tenant,
+            app=app or kits.app,
+            approver=approver or kits.approver,
+            asker=as_callers_asker(ask) or kits.asker,
+            on_event=(*kits.on_event, *_as_callers_observers(on_event)),
+            must_exist=must_exist,
+        )
+        paths = [*self._files, *as_paths(files)]
+        return KitSession(self._home, options, files=paths, use=[*self._use, *use])
+
+    # --- what a model is told -----------------------------------------------------------------------------------------
 
     @property
     def instructions(self) -> str:
-        """Text for the model's prompt: the catalog, and how to work with it. Empty when there are no skills. A skill
-        that policy denies is not in it."""
-        text = self._preview.instructions
-        for problem in self._preview.offer.take_problems():
-            print_problem(problem.message)
-        return text
+        """Text for the model's prompt: the catalog without skills that policy denies, and how to work with it. Empty
+        when there are no skills."""
+        return self._session.instructions
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
         """Tool schemas for the model, in a form that belongs to no provider."""
-        return self._preview.tools
+        return self._home.tools
 
-    def schemas(self, form: Literal["openai", "responses", "anthropic"] = "openai") -> list[dict[str, Any]]:
+    def schemas(self, form: SchemaForm = "openai") -> list[dict[str, Any]]:
         """Returns the tool schemas in the form that a provider takes."""
-        render = _FORMS[form]
-        return [copy.deepcopy(render(spec)) for spec in self.tools]  # callers change what they are given
+        return render_schemas(self.tools, form)
 
     @property
-    def findings(self) -> Sequence[Any]:
+    def version(self) -> str:
+        """Short text that changes when `instructions` or `tools` change: a key for what is made of them."""
+        return make_version(self.instructions, self.tools)
+
+    def reload(self) -> Changes:
+        """Reads the skills again, for all sessions. Returns the ids of those that were added, changed or removed."""
+        return self._home.reload()
+
+    @property
+    def findings(self) -> Sequence[Finding]:
         """Findings about the skills and the configuration."""
-        return self._runtime.findings
+        return self._home.runtime.findings
 
-    async def call(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Outcome:
-        """Makes the call. `outcome.content` is the result for the model, also after a failure."""
-        async with self._opening:
-            self._check_open()
-            if self._kit is None:
-                opening = self._runtime.open_kit(**self._options)
-                self._kit = await self._stack.enter_async_context(opening)
-        return await self._kit.call(tool, args, id=id)
+    # --- calls, in the session of the kit -----------------------------------------------------------------------------
 
-    async def aclose(self) -> None:
-        self._closed = True
-        await self._stack.aclose()
+    async def call(
+        self,
+        tool: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        id: str | None = None,
+        on_output: OnOutput | None = None,
+    ) -> Outcome:
+        """Makes the call. `outcome.content` is all that the model has to be told, also after a failure."""
+        return await self._session.call(tool, args, id=id, on_output=on_output)
 
-    async def __aenter__(self) -> SkillKit:
-        self._check_open()
+    def call_sync(
+        self,
+        tool: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        id: str | None = None,
+        on_output: OnOutput | None = None,
+    ) -> Outcome:
+        """Makes the call, and waits for it in this thread. An event loop may be running here."""
+        return self._session.call_sync(tool, args, id=id, on_output=on_output)
+
+    async def decide(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Decision:
+        """Returns the decision that the call would meet: allow, ask or deny, and why. Records nothing."""
+        return await self._session.decide(tool, args, id=id)
+
+    def decide_sync(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Decision:
+        """Returns what `decide` does, and waits for it in this thread."""
+        return self._session.decide_sync(tool, args, id=id)
+
+    async def answer(self, call_id: str, answer: str | bool, *, by: str | None = None) -> None:
+        """Records a person's answer to a waiting call: once, run, always, no, or "no, because …"."""
+        await self._session.answer(call_id, answer, by=by)
+
+    def answer_sync(self, call_id: str, answer: str | bool, *, by: str | None = None) -> None:
+        """Does what `answer` does, and waits for it in this thread."""
+        self._session.answer_sync(call_id, answer, by=by)
+
+    async def waiting(self) -> list[Question]:
+        """Returns the questions that nobody has answered."""
+        return await self._session.waiting()
+
+    def waiting_sync(self) -> list[Question]:
+        """Returns what `waiting` does, and waits for it in this thread."""
+        return self._session.waiting_sync()
+
+    # --- closing ------------------------------------------------------------------------------------------------------
+
+    async def aclose(self, error: BaseException | None = None) -> None:
+        """Closes all sessions of this kit. `error` is what ended them, if anything did."""
+        await self._home.aclose(error)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Does what `aclose` does, and waits for it in this thread."""
+        self._home.close(error)
+
+    async def __aenter__(self) -> Self:
+        await self._session.__aenter__()
         return self
 
-    async def __aexit__(self, *error: Any) -> None:
-        await self.aclose()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose(error)
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ConfigError(
-                "This SkillKit is closed.",
-                code="kit-closed",
-                hint="Call it inside its `async with`, or make another one; with the same session= it goes on.",
-            )
+    def __enter__(self) -> Self:
+        self._session.__enter__()
+        return self
 
-
-def _openai(spec: ToolSpec) -> dict[str, Any]:
-    function = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
-    return {"type": "function", "function": function}
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(error)
 
 
-def _responses(spec: ToolSpec) -> dict[str, Any]:
-    return {"type": "function", "name": spec.name, "description": spec.description, "parameters": spec.parameters}
+def _find_log(parts: Parts, configured: str | None) -> EventLog | None:
+    """Returns the log that was given, or one in memory for all sessions, so that each goes on. None: as configured."""
+    if parts.log is not None:
+        return parts.log
+    return MemoryEventLog() if configured == "memory:" else None
 
 
-def _anthropic(spec: ToolSpec) -> dict[str, Any]:
-    return {"name": spec.name, "description": spec.description, "input_schema": spec.parameters}
-
-
-_FORMS = {"openai": _openai, "responses": _responses, "anthropic": _anthropic}
+def _as_callers_observers(on_event: Observers) -> tuple[CallersObserver, ...]:
+    return tuple(CallersObserver(each) for each in as_observers(on_event))

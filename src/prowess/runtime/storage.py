@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from prowess._internal.paths import inside
 from prowess._internal.plugins import PluginTable
 from prowess._internal.state_folder import ensure_ignored, find_meant, find_scheme, state_folder
-from prowess.core.ports import EventLog
 from prowess.errors import ConfigError
 from prowess.records.marks import Marks
 from prowess.runtime.config import Config, ConfigPlaces
-from prowess.workspace.session_folder import find_dir
 
 if TYPE_CHECKING:
+    from prowess.core.ports import EventLog
     from prowess.runtime.runtime import Runtime
 
+ROOT_DIR = "/var/lib/prowess"
 # Addresses NAME://… of stores. Other packages add theirs in the entry-point group: functions of the address. Besides,
 # there are `memory:`, and a SQLite file as a path or as sqlite:///PATH.
 STORES: PluginTable[Callable[[str], EventLog]] = PluginTable(
@@ -182,7 +182,15 @@ def default_log(places: ConfigPlaces) -> str:
 
 
 def workspace_dir(config: Config, places: ConfigPlaces) -> str:
-    return find_dir(config.workspace.dir, places.cache_dir)
+    """Returns the folder for workspaces and published skills: the configured one, else one in the cache.
+
+    Root uses ROOT_DIR: its cache is in a home folder that the user of the scripts cannot enter.
+    """
+    if config.workspace.dir is not None:
+        return config.workspace.dir
+    if os.geteuid() == 0:
+        return ROOT_DIR
+    return places.cache_dir
 
 
 def whoami() -> str:

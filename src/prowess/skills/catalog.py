@@ -7,15 +7,18 @@ it, and why), so they cannot disagree. A catalog is immutable: a reload makes a 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, get_args
 
-from prowess._internal.globs import Glob
-from prowess.core.catalog_values import Finding, Mode, Trigger
+from prowess.core.catalog_values import Finding, Mode, Source, Trigger
 from prowess.core.findings import Note
 from prowess.errors import ConfigError, SkillDenied, SkillInvalid, SkillNotFound
-from prowess.skills.skill import FATAL, PRIORITY, Changes, Entry, RootReport, Skill, Visibility
+from prowess.skills.filters import Keep, make_filter
+from prowess.skills.name_patterns import is_wild, matches_pattern, width
+from prowess.skills.reasons import unusable, why_first, why_untrusted
+from prowess.skills.skill import FATAL, PRIORITY, CatalogPart, Changes, Entry, RootReport, Skill, Visibility
 from prowess.skills.spelling import loose_key, near_names
 
 TRIGGERS = get_args(Trigger)
@@ -34,15 +37,17 @@ class Catalog:
         modes: Mapping[str, Mode] | None = None,
         memory: Mapping[str, Skill] | None = None,
         removed: Iterable[str] = (),
+        given_modes: Mapping[str, tuple[Mode, str]] | None = None,
         refuse_angle_brackets: bool = False,
     ) -> None:
         self._findings = tuple(findings)
-        self.roots = tuple(roots)
+        self.roots: tuple[RootReport, ...] = tuple(roots)
         self.modes: dict[str, Mode] = dict(modes or {})
-        self._patterns = sorted(self.modes, key=_width)
+        self._patterns = sorted(self.modes, key=width)
         self.refuse_angle_brackets = refuse_angle_brackets
         self._memory = dict(memory or {})
         self._removed = frozenset(removed)
+        self._given_modes = given_modes or {}  # by the location of skills that came with another catalog
         self._entries, self._winners = self._arrange(entries)
 
     def _arrange(self, entries: Iterable[Entry]) -> tuple[tuple[Entry, ...], dict[str, Entry]]:
@@ -65,7 +70,7 @@ class Catalog:
                 entry = entry.told_apart(name, taken)
             taken.add(name + entry.suffix)
             arranged.append(entry)
-            if (entry.notes or self.modes) and not self._usable(entry):
+            if (entry.notes or self.modes or self._given_modes) and not self._usable(entry):
                 continue
             winner = winners.get(name)
             if winner is None:
@@ -80,7 +85,7 @@ class Catalog:
         for note in self._notes_of(entry):
             if note.code in FATAL:
                 return False
-        if not self.modes:
+        if not self.modes and not self._given_modes:
             return True
         mode, _ = self._mode_of(entry)
         return mode != "off"
@@ -93,7 +98,7 @@ class Catalog:
     def _by_loose_key(self) -> dict[str, list[Entry]]:
         found: dict[str, list[Entry]] = {}
         for entry in self._entries:
-            keys = _names(entry)
+            keys = names_of(entry)
             keys.add(loose_key(entry.declared or ""))
             for key in keys:
                 same = found.setdefault(key, [])
@@ -144,8 +149,9 @@ class Catalog:
         return tuple(codes)
 
     def memory_skill(self, entry: Entry) -> Skill | None:
-        """Returns the skill of an entry that was defined in code, or None."""
-        return self._memory.get(entry.root)
+        """Returns the skill of an entry that was defined in code, with this entry, or None."""
+        skill = self._memory.get(entry.root)
+        return None if skill is None else skill._replace(entry=entry)
 
     # --- which one is meant ------------------------------------------------------------------------------------
 
@@ -241,7 +247,7 @@ class Catalog:
             return own
         if own.status in ("invalid", "denied", "off"):
             return own
-        why = f"{winner.id} comes first ({_why_first(winner, entry)})"
+        why = f"{winner.id} comes first ({why_first(winner, entry)})"
         return Visibility("shadowed", (why, *own.reasons), False, False, own.mode)
 
     def _by_itself(self, entry: Entry) -> Visibility:
@@ -250,11 +256,11 @@ class Catalog:
         if entry.notes:
             fatal = [note.code for note in self._notes_of(entry) if note.code in FATAL]
             if fatal:
-                return _unusable(entry, fatal, mode)
+                return unusable(entry, fatal, mode)
         if mode == "off":
             return Visibility("off", (why_mode,), False, False, mode)
         if not entry.trusted:
-            return Visibility("untrusted", (_why_untrusted(entry),), False, True, mode)
+            return Visibility("untrusted", (why_untrusted(entry),), False, True, mode)
         user_visible = entry.controls.user_invocable
         if mode == "manual":
             if not user_visible:
@@ -321,21 +327,30 @@ class Catalog:
 
     def _mode_of(self, entry: Entry) -> tuple[Mode, str]:
         """Returns the skill's mode and the reason: the configuration first (narrow patterns before wide ones), then the
-        author.
+        author. A skill that was off or manual in a catalog that was given stays so.
 
         When the author reserves a skill for people, only a pattern without wildcards that says pin or auto lifts that.
         """
+        found = self._configured_mode(entry)
+        given = self._given_modes.get(entry.location) if self._given_modes else None
+        if given is not None and (found is None or (given[0] in ("off", "manual") and found[0] != "off")):
+            return given
+        if found is not None:
+            return found
+        if entry.controls.mode == "manual":
+            return "manual", "disable-model-invocation: true"
+        return "auto", ""
+
+    def _configured_mode(self, entry: Entry) -> tuple[Mode, str] | None:
         is_reserved = entry.controls.mode == "manual"
         for pattern in self._patterns:
             if not matches_pattern(pattern, entry):
                 continue
             mode = self.modes[pattern]
-            lifts = mode in ("pin", "auto") and not _is_wild(pattern)
+            lifts = mode in ("pin", "auto") and not is_wild(pattern)
             if not is_reserved or lifts or mode in ("manual", "off"):
                 return mode, f"[skills.modes] '{pattern}' = {mode}"
-        if is_reserved:
-            return "manual", "disable-model-invocation: true"
-        return "auto", ""
+        return None
 
     def _notes_of(self, entry: Entry) -> tuple[Note, ...]:
         if not self.refuse_angle_brackets:
@@ -349,30 +364,56 @@ class Catalog:
 
     # --- other catalogs from this one --------------------------------------------------------------------------
 
-    def where(self, keep: Callable[[Entry], bool]) -> Catalog:
-        """Returns a view without the skills that are not kept. They are missing from lists and look-ups, with the same
-        error as a skill that does not exist. Skills that they shadowed become visible."""
-        kept: list[Entry] = []
-        shown: set[str] = set()
-        hidden: set[str] = set()
-        for entry in self._entries:
-            if keep(entry):
-                kept.append(entry)
-                shown.add(entry.location)
-            else:
-                hidden.add(entry.location)
-        hidden -= shown
-        findings = [finding for finding in self._findings if finding.path not in hidden]
-        bases = [entry.root for entry in kept]
+    def where(
+        self,
+        keep: Keep | None = None,
+        *,
+        names: str | Iterable[str] | None = None,
+        source: Source | None = None,
+    ) -> Catalog:
+        """Returns a view of the skills that satisfy all conditions: `keep(entry)` is true, one of the `names` (also ids
+        and patterns such as `pdf-*`) fits, the source is this one.
+
+        Other skills are missing from lists, look-ups, findings and counts, with the same error as a skill that does not
+        exist. Skills that they shadowed become visible. A name that fits no skill raises SkillNotFound.
+        """
+        is_kept = make_filter(self, keep, names, source)
+        parts = list(self.parts(is_kept))
+        above = tuple(f"{part.entry.path.rstrip(os.sep)}{os.sep}" for part in parts)
+        bases = Counter(part.entry.root for part in parts)
         roots: list[RootReport] = []
         for root in self.roots:
-            skills = bases.count(os.path.realpath(root.path))
-            roots.append(root._replace(skills=skills))
-        modes: dict[str, Mode] = {}
-        for pattern, mode in self.modes.items():
-            if matches_any(pattern, kept):
-                modes[pattern] = mode
-        return self._with(entries=kept, findings=findings, roots=roots, modes=modes, removed=())
+            skills = bases[os.path.realpath(root.path)]
+            if skills:
+                roots.append(root._replace(skills=skills))
+        return self._with(
+            entries=[part.entry for part in parts],
+            findings=[finding for finding in self._findings if finding.path.startswith(above)],
+            roots=roots,
+            modes={},
+            given_modes={part.entry.location: part.mode for part in parts if part.mode},
+        )
+
+    def parts(self, keep: Keep = lambda entry: True) -> Iterator[CatalogPart]:
+        """Yields entries for another catalog, with the modes that they have here."""
+        for entry in self._entries:
+            if not keep(entry):
+                continue
+            mode = None
+            if self._configured_mode(entry) or entry.location in self._given_modes:
+                mode = self._mode_of(entry)
+            part = entry._replace(notes=self._notes_of(entry), suffix="")
+            yield CatalogPart(part, self.memory_skill(entry), mode)
+
+    @property
+    def root_findings(self) -> tuple[Finding, ...]:
+        """Findings about roots, without those about single skills."""
+        return self._findings
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """Names of skills that an earlier catalog of the same library had."""
+        return self._removed
 
     def distrusting(self, is_taken_back: Callable[[Entry], bool]) -> Catalog:
         """Returns the same skills; those for which `is_taken_back` is true are no longer trusted."""
@@ -405,9 +446,9 @@ class Catalog:
         """Returns this catalog, which answers "removed" for skills that only `before` had."""
         removed = set(before._removed)
         for entry in before._entries:
-            removed |= _names(entry)
+            removed |= names_of(entry)
         for entry in self._entries:
-            removed -= _names(entry)
+            removed -= names_of(entry)
         return self._with(entries=self._entries, removed=removed)
 
     def _with(self, **changed: Any) -> Catalog:
@@ -416,6 +457,7 @@ class Catalog:
             "roots": self.roots,
             "modes": self.modes,
             "memory": self._memory,
+            "given_modes": self._given_modes,
             "refuse_angle_brackets": self.refuse_angle_brackets,
         }
         return Catalog(**{**kept, **changed})
@@ -432,69 +474,11 @@ _DENIAL_HINTS = {
 }
 
 
-def matches_pattern(pattern: str, entry: Entry) -> bool:
-    """True when a pattern fits a skill: `pdf`, `pdf-*`, `acme/*` or `project:pdf`."""
-    if pattern in (entry.name, entry.qualified) or pattern == entry.id:
-        return True
-    if not _is_wild(pattern):
-        return False
-    glob = Glob(pattern, sets=True, folders=False)
-    if ":" in pattern:
-        return glob.fullmatch(entry.id)
-    return glob.fullmatch(entry.name) or glob.fullmatch(entry.qualified)
-
-
-def matches_any(pattern: str, entries: Iterable[Entry]) -> bool:
-    return any(matches_pattern(pattern, entry) for entry in entries)
-
-
 def _rank(entry: Entry) -> int:
     return _RANK[entry.source]
 
 
-def _width(pattern: str) -> tuple[bool, int, int, str]:
-    """Sort key of patterns, narrow before wide: ids, qualified names, names, then wildcards, longer ones first."""
-    kind = 2
-    if ":" in pattern:
-        kind = 0
-    elif "/" in pattern:
-        kind = 1
-    return _is_wild(pattern), kind, -len(pattern), pattern
-
-
-def _is_wild(pattern: str) -> bool:
-    return "*" in pattern or "?" in pattern or "[" in pattern
-
-
-def _names(entry: Entry) -> set[str]:
+def names_of(entry: Entry) -> set[str]:
+    """Returns the names that mean this skill, without differences in spelling."""
     names = (entry.id, entry.name, entry.qualified)
     return set(map(loose_key, names))
-
-
-def _why_first(winner: Entry, loser: Entry) -> str:
-    if winner.trusted and not loser.trusted:
-        return "an untrusted skill never stands before a trusted one"
-    if winner.source != loser.source:
-        return f"{winner.source} before {loser.source}"
-    if winner.root != loser.root:
-        return f"found first, in {winner.root}"
-    return f"found first, at {winner.path}"
-
-
-def _unusable(entry: Entry, fatal: list[str], mode: Mode) -> Visibility:
-    """Returns the visibility of a skill with notes of these codes, which make it unusable."""
-    denied = entry.find_note("digest-denied")
-    if denied is not None:
-        return Visibility("denied", (f"{denied.details['policy']} denies its content",), False, True, mode)
-    why = f"its SKILL.md cannot be used: {', '.join(fatal)}"
-    return Visibility("invalid", (why,), False, True, mode)
-
-
-def _why_untrusted(entry: Entry) -> str:
-    if entry.find_note("accepted-changed"):
-        return "it changed since you accepted it"
-    if entry.source == "url":
-        return "its content has not been accepted"
-    if entry.source == "mcp":
-        return "its server's skills have not been accepted"
-    return "its folder is not trusted"

@@ -2,7 +2,7 @@
 
     discover("./skills")                        reads only the places you name
     discover("./skills", cache_dir="…")         the second call is much faster
-    Library(["./skills"]).reload()              returns added, changed and removed skills
+    discover(catalog, "./more")                 joins what was read before with more
 
 A bad skill never affects its neighbours.
 """
@@ -10,24 +10,38 @@ A bad skill never affects its neighbours.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
 from prowess.core.catalog_values import Finding, Mode
 from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError
-from prowess.skills.catalog import Catalog, matches_any
+from prowess.skills.catalog import Catalog, names_of
 from prowess.skills.locked_names import without_renamed
+from prowess.skills.name_patterns import matches_any
 from prowess.skills.roots import check_present, named_root, unique_roots
 from prowess.skills.scanner import Bounds, scan
-from prowess.skills.skill import MODES, PRIORITY, Changes, Entry, Root, RootReport, Skill
+from prowess.skills.skill import MODES, PRIORITY, CatalogPart, Entry, Root, RootReport, Skill
 
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     from prowess.core.ports import SkillSource
 
-    Place = str | os.PathLike[str] | Root | Skill | SkillSource
+    Place = str | os.PathLike[str] | Root | Skill | SkillSource | Catalog
     Accepts = Callable[[str, str], bool]  # place and digest -> True if a person accepted this content
+
+    class DiscoverOptions(TypedDict, total=False):
+        """Keywords of discover, for functions that call it."""
+
+        modes: Mapping[str, Mode] | None
+        nested: bool
+        bounds: Bounds
+        cache_dir: str | os.PathLike[str] | None
+        accepts: Accepts
+        accepted: Mapping[str, str] | None
+        refuse_angle_brackets: bool
 
 
 def discover(
@@ -40,22 +54,24 @@ def discover(
     accepted: Mapping[str, str] | None = None,
     refuse_angle_brackets: bool = False,
 ) -> Catalog:
-    """Reads all skills from the given places: folders, archive URLs, skills made in code, or skill sources.
+    """Reads all skills from the given places: folders, archive URLs, skills made in code, skill sources, or catalogs.
 
-    A path that does not exist is an error. `nested` also reads the skills below a skill. `accepts(place, digest)` says
-    whether content from a URL or an MCP server was accepted; by default nothing is. `accepted` maps the folders of
-    installed skills to the digests that a person accepted.
+    Skills of a catalog keep their source, trust and modes. A path that does not exist is an error. `nested` also reads
+    the skills below a skill. `accepts(place, digest)` says whether content from a URL or an MCP server was accepted; by
+    default nothing is. `accepted` maps the folders of installed skills to the digests that a person accepted.
     """
     modes = modes or {}
     _check_modes(modes)
     bounds = bounds._replace(nested=nested or bounds.nested)
     folder = os.fspath(cache_dir) if cache_dir is not None else None
     reading = _Reading(bounds, folder, accepts, accepted or {})
-    for root in unique_roots(_roots_of(places)):
-        reading.add_root(root)
-    for number, skill in enumerate(_skills_of(places, accepts)):
-        reading.add_skill(skill, number)
-    entries = _each_once(reading.entries)
+    found = _each_root_once(places)
+    for place in found:
+        reading.add(place)
+    entries = reading.entries
+    is_one_root = len(found) == 1 and isinstance(found[0], Root)
+    if not is_one_root or any(entry.linked for entry in entries):
+        entries = _each_once(entries)
     reading.findings += _unmatched_modes(modes, entries)
     return Catalog(
         entries,
@@ -63,6 +79,8 @@ def discover(
         roots=reading.reports,
         modes=modes,
         memory=reading.memory,
+        removed=_still_missing(reading.removed, entries),
+        given_modes=reading.given_modes,
         refuse_angle_brackets=refuse_angle_brackets,
     )
 
@@ -87,6 +105,18 @@ class _Reading:
         self.findings: list[Finding] = []
         self.reports: list[RootReport] = []
         self.memory: dict[str, Skill] = {}
+        self.removed: set[str] = set()
+        self.given_modes: dict[str, tuple[Mode, str]] = {}
+        self._numbers: dict[tuple[str, str, str], int] = {}
+
+    def add(self, place: Root | Skill | SkillSource | Catalog) -> None:
+        if isinstance(place, Root):
+            self.add_root(place)
+        elif isinstance(place, Catalog):
+            self.add_catalog(place)
+        else:
+            for skill in _skills_of(place, self._accepts):
+                self.add_skill(skill)
 
     def add_root(self, root: Root) -> None:
         shown = None
@@ -114,44 +144,33 @@ class _Reading:
         count = len(found.entries)
         self.reports.append(RootReport(root.source, root.path, count, root.trusted, found.exists, shown, root.origin))
 
-    def add_skill(self, skill: Skill, number: int) -> None:
-        """Adds a skill made in code. Each gets its own root, so two of them with the same name stay apart."""
+    def add_catalog(self, catalog: Catalog) -> None:
+        """Adds the skills of a catalog as they are: nothing is read again."""
+        for part in catalog.parts():
+            self._add_part(part)
+        self.findings += [each for each in catalog.root_findings if each not in self.findings]
+        self.reports += [root for root in catalog.roots if root not in self.reports]
+        self.removed |= catalog.removed
+
+    def _add_part(self, part: CatalogPart) -> None:
+        entry = part.entry
+        if part.skill is not None:
+            entry = self.add_skill(part.skill._replace(entry=entry))
+        else:
+            self.entries.append(entry)
+        if part.mode is not None:
+            self.given_modes[entry.location] = part.mode
+
+    def add_skill(self, skill: Skill) -> Entry:
+        """Adds a skill made in code. Each content gets its own root, so two of them with the same name stay apart."""
+        key = (skill.entry.source, skill.entry.rel, skill.digest)
+        number = self._numbers.setdefault(key, len(self._numbers))
         root = f"memory:{number}"
         entry = skill.entry._replace(root=root)
         self.entries.append(entry)
-        self.memory[root] = skill._replace(entry=entry)
-
-
-class Library:
-    """Catalog that can be read again. A reload makes a new catalog; the old one stays valid."""
-
-    def __init__(self, places: Sequence[Place], read: Callable[..., Catalog] = discover, **options: object) -> None:
-        self._read = read
-        self._options = options
-        self.catalog = read(*places, **options)
-        self._places: list[Place] = []
-        for place in places:
-            if isinstance(place, (str, os.PathLike)):
-                place = _named(place)
-            self._places.append(place)
-
-    def reload(self) -> Changes:
-        """Reads the places again. Returns the differences."""
-        before = self.catalog
-        now = self._read(*self._places, **self._options)
-        self.catalog = now.remembering(before)
-        return self.catalog.changes_since(before)
-
-    def watch(self, on_change: Callable[[Changes], None], *, stop: object | None = None) -> None:
-        """Reloads whenever something below the roots changes, until `stop` (a threading.Event) is set. Needs
-        prowess[watch]."""
-        from prowess.skills.watch import watch_roots
-
-        folders = [root.path for root in self.catalog.roots if root.exists]
-        for _ in watch_roots(folders, stop=stop):
-            changes = self.reload()
-            if changes:
-                on_change(changes)
+        if entry.trusted or root not in self.memory:
+            self.memory[root] = skill._replace(entry=entry)
+        return entry
 
 
 def _is_cut_off(root: str) -> bool:
@@ -183,46 +202,55 @@ def changed_since_accepted(entry: Entry) -> Entry:
     return entry._replace(trusted=False, notes=notes)
 
 
-def _roots_of(places: Iterable[Place]) -> list[Root]:
-    found = []
-    for place in places:
+def _each_root_once(places: Iterable[Place]) -> list[Root | Skill | SkillSource | Catalog]:
+    """Returns the places in their order, with roots for paths and addresses. Each real folder is there once."""
+    known = [_as_root(place) if isinstance(place, (str, os.PathLike)) else place for place in places]
+    roots = unique_roots(place for place in known if isinstance(place, Root))
+    left = {(root.url, root.path): root for root in roots}
+    found: list[Root | Skill | SkillSource | Catalog] = []
+    for place in known:
         if isinstance(place, Root):
+            root = left.pop((place.url, place.path), None)
+            if root is not None:
+                found.append(root)
+        elif isinstance(place, (Skill, Catalog)) or hasattr(place, "skills"):
             found.append(place)
-        elif isinstance(place, (str, os.PathLike)):
-            root = _named(place)
-            found.append(check_present(root))
-        elif not isinstance(place, Skill) and not hasattr(place, "skills"):
+        else:
             message = f"{place!r} is not a place where skills can be."
-            hint = "Give a folder, an address, a Skill, or something with skills()."
+            hint = "Give a folder, an address, a Skill, a Catalog, or something with skills()."
             raise ConfigError(message, code="root-unknown", hint=hint)
     return found
 
 
-def _named(place: str | os.PathLike[str]) -> Root:
-    """Makes a root from a path or URL that a caller named in code."""
+def _as_root(place: str | os.PathLike[str]) -> Root:
+    """Makes a root from a path or URL that a caller named in code. Raises ConfigError when it is missing."""
     text = os.fspath(place)
     home = os.path.expanduser("~")
-    return named_root(text, origin="given", base=os.getcwd(), home=home)
+    root = named_root(text, origin="given", base=os.getcwd(), home=home)
+    return check_present(root)
 
 
-def _skills_of(places: Iterable[Place], accepts: Accepts) -> Iterable[Skill]:
+def _skills_of(place: Skill | SkillSource, accepts: Accepts) -> Iterable[Skill]:
     """Returns the skills made in code. A skill from a URL or an MCP server is untrusted until exactly this content was
     accepted."""
-    for place in places:
-        if isinstance(place, (str, os.PathLike, Root)):
-            continue
-        if isinstance(place, Skill):
-            source = place.entry.source
-            skills = [place]
-        else:
-            source = place.source
-            skills = place.skills()
-        for skill in skills:
-            entry = skill.entry._replace(source=source)
-            if source in ("url", "mcp"):
-                is_accepted = accepts(entry.id, skill.digest)
-                entry = entry._replace(trusted=is_accepted)
-            yield skill._replace(entry=entry)
+    if isinstance(place, Skill):
+        source = place.entry.source
+        skills: Iterable[Skill] = [place]
+    else:
+        source = place.source
+        skills = place.skills()
+    for skill in skills:
+        entry = skill.entry._replace(source=source)
+        if source in ("url", "mcp"):
+            is_accepted = accepts(entry.id, skill.digest)
+            entry = entry._replace(trusted=is_accepted)
+        yield skill._replace(entry=entry)
+
+
+def _still_missing(removed: set[str], entries: list[Entry]) -> set[str]:
+    for entry in entries if removed else ():
+        removed -= names_of(entry)
+    return removed
 
 
 def _open_url(root: Root, cache_dir: str | None, accepts: Accepts) -> tuple[Root, str, tuple[Finding, ...]]:
@@ -257,9 +285,6 @@ def _own_folder() -> str:
 def _each_once(entries: list[Entry]) -> list[Entry]:
     """Keeps one entry per real folder, even when several links lead to it. Prefers a trusted path, then the higher
     priority."""
-    roots = {entry.root for entry in entries}
-    if len(roots) < 2 and not any(entry.linked for entry in entries):
-        return entries
     best: dict[str, Entry] = {}
     for entry in sorted(entries, key=_preference):
         best.setdefault(entry.real_path, entry)

@@ -79,6 +79,8 @@ class _PlainReader:
 
     def __init__(self, text: str) -> None:
         self._source = text.rstrip("\n").split("\n")
+        self._end = len(self._source)
+        self._source.append("")  # so that each line has a next one
         self._at = 0
         self._fields: dict[str, Any] = {}
         self._lines: dict[str, int] = {}
@@ -86,7 +88,7 @@ class _PlainReader:
         self._depth = ""  # indentation of that map
 
     def read(self) -> FrontMatter:
-        while self._at < len(self._source):
+        while self._at < self._end:
             number = self._at + FIRST_LINE
             found = _PLAIN_LINE.fullmatch(self._source[self._at])
             if found is None:
@@ -94,24 +96,29 @@ class _PlainReader:
                 self._add(key, value, number)
                 continue
             self._at += 1
-            value = self._read_value(found)
-            indent = found["indent"]
+            indent, key = found.group("indent", "key")
+            value = self._read_value(found, indent)
             if indent:
-                self._add_inner(indent, found["key"], value)
+                self._add_inner(indent, key, value)
             else:
-                self._add(found["key"], value, number)
-        if self._inner == {}:
-            raise _NotPlain
+                self._add(key, value, number)
+        self._end_map()
         return FrontMatter(self._fields, self._lines, "strict")
 
     def _add(self, key: str, value: Any, number: int) -> None:
-        if key in self._fields or self._inner == {}:
+        if key in self._fields:
             raise _NotPlain
-        self._inner = None
+        if self._inner is not None:
+            self._end_map()
         if value is None:
             value = self._inner = {}
         self._fields[key] = value
         self._lines[key] = number
+
+    def _end_map(self) -> None:
+        if self._inner == {}:
+            raise _NotPlain
+        self._inner = None
 
     def _add_inner(self, indent: str, key: str, value: Any) -> None:
         if not self._inner:
@@ -120,28 +127,27 @@ class _PlainReader:
             raise _NotPlain
         self._inner[key] = value
 
-    def _read_value(self, found: re.Match[str]) -> Any:
+    def _read_value(self, found: re.Match[str], indent: str) -> Any:
         """Returns the text or the list of a key, or None where a map starts."""
-        words = found["words"]
-        if words:
-            return [word.strip(" ") for word in words.split(",")]
-        if found.end() > found.end("key") + 1:
-            value = _plain_text(found)
-            if found["text"] and not found["indent"]:
-                return self._join_lines(value)
-            return value
-        if found["indent"]:
+        kind = found.lastgroup  # the group after `key` that matched, if any did
+        if kind == "text":
+            text = _plain_text(found)
+            if self._source[self._at].startswith(" ") and not indent:
+                return self._join_lines(text)
+            return text
+        if kind == "words":
+            return [word.strip(" ") for word in found["words"].split(",")]
+        if kind != "key":
+            return _quoted_text(found)
+        if indent:
             return None
         return self._read_items() or None
 
     def _join_lines(self, text: str) -> str:
         """Adds the indented lines that follow to a plain text."""
         parts = [text]
-        while self._at < len(self._source):
-            line = self._source[self._at]
-            if not line.startswith(" "):
-                break
-            line = line.strip(" ")
+        while self._source[self._at].startswith(" "):
+            line = self._source[self._at].strip(" ")
             if not line or line[0] == "#":
                 raise _NotPlain
             _check_plain(line)
@@ -152,15 +158,13 @@ class _PlainReader:
     def _read_items(self) -> list[str]:
         items: list[str] = []
         depth = None
-        while self._at < len(self._source):
-            item = _PLAIN_ITEM.fullmatch(self._source[self._at])
-            if item is None:
-                break
+        while (item := _PLAIN_ITEM.fullmatch(self._source[self._at])) is not None:
             if depth is None:
                 depth = item["indent"]
             if item["indent"] != depth:
                 raise _NotPlain
-            items.append(_plain_text(item))
+            text = _plain_text(item) if item.lastgroup == "text" else _quoted_text(item)
+            items.append(text)
             self._at += 1
         return items
 
@@ -177,21 +181,22 @@ class _PlainReader:
 
     def _end_of_long_text(self) -> int:
         """Returns the place of the first line that is neither blank nor indented."""
-        for place in range(self._at + 1, len(self._source)):
+        for place in range(self._at + 1, self._end):
             line = self._source[place]
             if line and not line.startswith(" "):
                 return place
             if line and not line.strip(" "):
                 raise _NotPlain
-        return len(self._source)
+        return self._end
 
 
 def _plain_text(found: re.Match[str]) -> str:
-    text = found["text"]
-    if text is not None:
-        text = text.rstrip(" ")
-        _check_plain(text)
-        return text
+    text = found["text"].rstrip(" ")
+    _check_plain(text)
+    return text
+
+
+def _quoted_text(found: re.Match[str]) -> str:
     quoted = found["double"]
     if quoted is None:
         return found["single"]

@@ -1,7 +1,6 @@
 """Places where skills are looked for, in order: explicit, project, user, url, mcp, builtin.
 
-Within the project the nearest folder comes first. Folders, environment values and trust all come from the caller. The
-Python API reads only the places it is given; only the command line uses the default places.
+Within the project the nearest folder comes first. Folders, environment values and trust all come from the caller.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ from prowess.skills.skill import Root
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?://|/)")
 FOLDERS = (".agent", ".agents", ".claude")
 BUILTIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "builtin_skills")
+WORDS = ("builtin", "default")  # places without a path: our own skills, and the default places
+BUILTIN_ROOT = Root("builtin", BUILTIN, expected=False, origin="default")
 
 
 def default_roots(*, cwd: str, top: str, home: str, trusts: Callable[[str], bool] = lambda folder: False) -> list[Root]:
@@ -29,7 +30,7 @@ def default_roots(*, cwd: str, top: str, home: str, trusts: Callable[[str], bool
             continue
         found += [_default_root("project", place, trusts(folder)) for place in _places(folder)]
     found += [_default_root("user", place) for place in _places(home)]
-    found.append(_default_root("builtin", BUILTIN))
+    found.append(BUILTIN_ROOT)
     return found
 
 

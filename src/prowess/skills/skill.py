@@ -190,6 +190,14 @@ class Visibility(NamedTuple):
     mode: Mode
 
 
+class CatalogPart(NamedTuple):
+    """Entry of a catalog that becomes part of another one, with everything that was decided about it."""
+
+    entry: Entry
+    skill: Skill | None  # when it was made in code
+    mode: tuple[Mode, str] | None  # mode and reason, when a pattern of the first catalog sets it
+
+
 class Root(NamedTuple):
     """Place where skills are looked for."""
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from prowess._internal.text import LineNumbers, fenced_code, find_invisible
-from prowess._internal.tokens import estimate
 from prowess.core.catalog_values import Severity
 from prowess.core.findings import RULES, Note
 from prowess.skills.parse import parse_front
-from prowess.skills.render import cost_in_catalog
+from prowess.skills.render import cost_in_catalog, skill_tokens
 from prowess.skills.skill import Skill
+from prowess.skills.template import PLACEHOLDERS, UNDESCRIBED
 
 Profile = Literal["default", "spec", "portable", "security", "loading"]
 PROFILES: tuple[Profile, ...] = ("default", "spec", "portable", "security")  # loading: as lenient as a load
@@ -108,6 +108,18 @@ def check_cost(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
     yield skill.entry.file, note
 
 
+def check_template(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Located]:
+    """Reports the lines that `prowess new` wrote and that nobody changed: a model would follow them as they are."""
+    lines: list[int] = []
+    if skill.description.endswith(UNDESCRIBED):
+        lines.append(_description_line(skill, read) or 1)
+    for number, line in enumerate(skill.body.splitlines(), skill.body_line):
+        if line in PLACEHOLDERS:
+            lines.append(number)
+    if lines:
+        yield skill.entry.file, Note("template-unedited", lines[0], {"lines": lines})
+
+
 def _description_line(skill: Skill, read: Callable[[str], bytes]) -> int | None:
     """Returns the line of the description in SKILL.md."""
     data = read(skill.entry.file)
@@ -127,7 +139,7 @@ def check_body(skill: Skill) -> Iterator[Located]:
     lines = body.count("\n") + 1
     if lines > 500:
         yield file, Note("body-too-long", first, {"lines": lines})
-    tokens = estimate(body)
+    tokens = skill_tokens(skill)["body"]  # as `prowess tokens` counts it
     if tokens > 5000:
         yield file, Note("body-too-many-tokens", first, {"tokens": tokens})
     hidden = find_invisible(body)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from prowess.errors import MissingExtra
 from prowess.skills.scanner import SKIPPED
 
+if TYPE_CHECKING:
+    from threading import Event
 
-def watch_roots(roots: Sequence[str], *, stop: Any = None) -> Iterator[set[str]]:
+
+def watch_roots(roots: Sequence[str], *, stop: Event | None = None) -> Iterator[set[str]]:
     """Yields the paths of each batch of changes, until `stop` (a threading.Event) is set. Ignores dependency
     folders."""
     try:
@@ -26,6 +29,6 @@ def watch_roots(roots: Sequence[str], *, stop: Any = None) -> Iterator[set[str]]
         yield {path for _, path in changes}
 
 
-def _is_of_interest(_: Any, path: str) -> bool:
+def _is_of_interest(_: object, path: str) -> bool:
     """True for a path outside of dependency folders."""
     return SKIPPED.isdisjoint(path.split(os.sep))

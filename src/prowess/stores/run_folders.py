@@ -19,16 +19,19 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from prowess._internal.files import read_regular, write_whole
 from prowess._internal.state_folder import ensure_ignored
 from prowess._internal.worker_thread import OneThread
 from prowess.core.events import CallActed, Envelope, RunFinished, RunStarted, parse_event
-from prowess.core.ports import EventLog
 from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey
 from prowess.errors import AuditBroken, ProwessError, StoreError
 from prowess.records.chain import GENESIS
 from prowess.records.summary import RunSummary, large_outputs, summarise
+
+if TYPE_CHECKING:
+    from prowess.core.ports import EventLog
 
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _AT = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?Z")
@@ -296,6 +299,8 @@ class MirroredLog:
 
 @dataclass(slots=True, kw_only=True)
 class _Copy:
+    """Folder that a run is copied to."""
+
     path: str
     run: str
     after: ChainHead  # head before its first event

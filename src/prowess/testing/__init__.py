@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from prowess._internal.json_values import JsonValue
 from prowess.core.events import Answer, ApprovalAnswered, render_event
 from prowess.core.ports import EventLog
 from prowess.core.values import Decision, SessionKey, ToolCall
@@ -53,11 +54,11 @@ def skill_dir(
     *,
     description: str = "Does one thing. Use when the user asks for it.",
     files: Mapping[str, str | bytes] | None = None,
-    **front_matter: Any,
+    **front_matter: JsonValue,
 ) -> Path:
     """Writes the skill `folder/name` and returns its path. `allowed_tools=…` becomes the field `allowed-tools`."""
     skill = Path(folder, name)
-    fields = {"name": skill.name, "description": description}
+    fields: dict[str, JsonValue] = {"name": skill.name, "description": description}
     for field, value in front_matter.items():
         fields[field.replace("_", "-")] = value
     lines = ["---"]

@@ -5,12 +5,17 @@ Nothing here decides if a call is allowed. A tool runs only after its call was a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Outcome, Spawn, ToolSpec
 from prowess.tools.schema import Arguments, parse_arguments
+
+RunPlain = Callable[[Callable[[], Any]], Awaitable[Any]]
+RUN_PLAIN: ContextVar[RunPlain] = ContextVar("prowess-run-plain", default=asyncio.to_thread)  # where `def` tools run
 
 
 class Tool(Protocol):

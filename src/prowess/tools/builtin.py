@@ -1,5 +1,5 @@
 """Lists all built-in tools, always in the same order, and selects those that a model is told, because tools and schema
-fields cost tokens in every request. A tool is made when it is first called.
+fields cost tokens in every request. A tool is imported and made when it is first called.
 
     default   load, list and select docs, read, run, plan
     lean      load, read, run, plan, with the shortest schemas
@@ -13,51 +13,54 @@ from __future__ import annotations
 import difflib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, get_args
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from prowess.core.ports import Asker
 from prowess.core.tool_table import SWITCHED_TOOLS, TOOLS, Profile, ToolForm
 from prowess.core.values import Plan, ToolSpec
 from prowess.errors import ConfigError
-from prowess.tools.ask_user import AskUser
-from prowess.tools.base import Tool
-from prowess.tools.files.grep import Grep
-from prowess.tools.files.list import ListDir
-from prowess.tools.files.read import Activate, ReadFile
-from prowess.tools.files.write import DeleteFile, WriteFile
-from prowess.tools.network_request import NetworkRequest
-from prowess.tools.plan import UpdatePlan
-from prowess.tools.run.skill_run import SkillRun
-from prowess.tools.run.terminals import Programs, SkillExec, SkillKillSession, SkillPollSession, SkillWriteStdin
-from prowess.tools.session_work import SessionWork
-from prowess.tools.skills.docs import SkillListDocs, SkillSelectDocs
-from prowess.tools.skills.load import SkillLoad, SkillUnload
-from prowess.tools.skills.loaded import LoadedSkills
-from prowess.tools.skills.read import SkillRead
-from prowess.tools.skills.search import SkillSearch
 from prowess.tools.toolset import Tools, no_tool
+
+if TYPE_CHECKING:
+    from prowess.tools.base import Tool
+    from prowess.tools.files.read import Activate
+    from prowess.tools.run.programs import Programs
+    from prowess.tools.session_work import SessionWork
+    from prowess.tools.skills.loaded import LoadedSkills
 
 
 class ToolMaker(NamedTuple):
-    """Schema of a tool, and the function that makes it."""
+    """Name of a tool, its class as `module:class`, and the function that makes it from its class."""
 
-    spec: ToolSpec
-    make: Callable[[], Tool]
+    name: str
+    place: str
+    make: Callable[[Any], Tool] = lambda kind: kind()
+
+    @property
+    def kind(self) -> Any:
+        """The class of the tool, imported now: most runs use few tools, and schemas take long to make."""
+        module, _, name = self.place.partition(":")
+        return getattr(import_module(f"prowess.tools.{module}"), name)
 
 
 class BuiltinTools(Tools):
-    """Toolset that makes a tool when it is first called. A tool of high risk is there only if it is enabled."""
+    """Toolset that imports and makes a tool when it is first called. A tool of high risk is there only if it is
+    enabled."""
 
     def __init__(self, makers: Sequence[ToolMaker], enabled: Collection[str]) -> None:
         super().__init__()
         self._makers: dict[str, ToolMaker] = {}
         for maker in makers:
-            name = maker.spec.name
-            if name not in SWITCHED_TOOLS or name in enabled:
-                self._makers[name] = maker
+            if maker.name not in SWITCHED_TOOLS or maker.name in enabled:
+                self._makers[maker.name] = maker
+
+    def names(self) -> Sequence[str]:
+        """Names of the tools. Unlike `specs`, they need no import."""
+        return list(self._makers)
 
     def specs(self) -> Sequence[ToolSpec]:
-        return [maker.spec for maker in self._makers.values()]
+        return [maker.kind.spec for maker in self._makers.values()]
 
     def _get(self, name: str) -> Tool:
         tool = self._tools.get(name)
@@ -66,7 +69,7 @@ class BuiltinTools(Tools):
         maker = self._makers.get(name)
         if maker is None:
             raise no_tool(name, self._makers)
-        tool = maker.make()
+        tool = maker.make(maker.kind)
         self._tools[name] = tool
         return tool
 
@@ -86,25 +89,25 @@ def make_tools(
 ) -> BuiltinTools:
     """Returns the built-in tools. An enabled tool is not yet allowed: policy decides every call."""
     makers = [
-        ToolMaker(SkillLoad.spec, lambda: SkillLoad(shelf)),
-        ToolMaker(SkillListDocs.spec, lambda: SkillListDocs(shelf)),
-        ToolMaker(SkillSelectDocs.spec, lambda: SkillSelectDocs(shelf)),
-        ToolMaker(SkillRead.spec, lambda: SkillRead(shelf)),
-        ToolMaker(SkillRun.spec, lambda: SkillRun(work)),
-        ToolMaker(SkillExec.spec, lambda: SkillExec(work, programs)),
-        ToolMaker(SkillWriteStdin.spec, lambda: SkillWriteStdin(programs)),
-        ToolMaker(SkillPollSession.spec, lambda: SkillPollSession(programs)),
-        ToolMaker(SkillKillSession.spec, lambda: SkillKillSession(programs)),
-        ToolMaker(SkillUnload.spec, lambda: SkillUnload(shelf)),
-        ToolMaker(SkillSearch.spec, lambda: SkillSearch(shelf)),
-        ToolMaker(UpdatePlan.spec, lambda: UpdatePlan(get_plan, put_plan, limits=plan_limits)),
-        ToolMaker(AskUser.spec, lambda: AskUser(asker)),
-        ToolMaker(ReadFile.spec, lambda: ReadFile(work, activate=activate, skill_at=skill_at)),
-        ToolMaker(ListDir.spec, lambda: ListDir(work)),
-        ToolMaker(Grep.spec, lambda: Grep(work)),
-        ToolMaker(WriteFile.spec, lambda: WriteFile(work)),
-        ToolMaker(DeleteFile.spec, lambda: DeleteFile(work)),
-        ToolMaker(NetworkRequest.spec, NetworkRequest),
+        ToolMaker("skill_load", "skills.load:SkillLoad", lambda kind: kind(shelf)),
+        ToolMaker("skill_list_docs", "skills.docs:SkillListDocs", lambda kind: kind(shelf)),
+        ToolMaker("skill_select_docs", "skills.docs:SkillSelectDocs", lambda kind: kind(shelf)),
+        ToolMaker("skill_read", "skills.read:SkillRead", lambda kind: kind(shelf)),
+        ToolMaker("skill_run", "run.skill_run:SkillRun", lambda kind: kind(work)),
+        ToolMaker("skill_exec", "run.terminals:SkillExec", lambda kind: kind(work, programs)),
+        ToolMaker("skill_write_stdin", "run.terminals:SkillWriteStdin", lambda kind: kind(programs)),
+        ToolMaker("skill_poll_session", "run.terminals:SkillPollSession", lambda kind: kind(programs)),
+        ToolMaker("skill_kill_session", "run.terminals:SkillKillSession", lambda kind: kind(programs)),
+        ToolMaker("skill_unload", "skills.load:SkillUnload", lambda kind: kind(shelf)),
+        ToolMaker("skill_search", "skills.search:SkillSearch", lambda kind: kind(shelf)),
+        ToolMaker("update_plan", "plan:UpdatePlan", lambda kind: kind(get_plan, put_plan, limits=plan_limits)),
+        ToolMaker("ask_user", "ask_user:AskUser", lambda kind: kind(asker)),
+        ToolMaker("read_file", "files.read:ReadFile", lambda kind: kind(work, activate=activate, skill_at=skill_at)),
+        ToolMaker("list_dir", "files.list:ListDir", lambda kind: kind(work)),
+        ToolMaker("grep", "files.grep:Grep", lambda kind: kind(work)),
+        ToolMaker("write_file", "files.write:WriteFile", lambda kind: kind(work)),
+        ToolMaker("delete_file", "files.write:DeleteFile", lambda kind: kind(work)),
+        ToolMaker("network_request", "network_request:NetworkRequest"),
     ]
     return BuiltinTools(makers, enabled)
 

@@ -13,7 +13,6 @@ A model is told the first paragraph of the docstring, and the text about each pa
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import json
@@ -35,6 +34,7 @@ from pydantic_core import to_json
 from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Outcome, Spawn, ToolSpec
 from prowess.errors import ConfigError, ToolFailed
+from prowess.tools.base import RUN_PLAIN
 from prowess.tools.schema import Arguments, parse_arguments, render_schema
 
 _ARGS = re.compile(r"^(?:Args|Arguments|Parameters):\s*$")
@@ -194,7 +194,9 @@ class FunctionTool(Generic[P, R]):
                 self._never_null.add(parameter)
         if description is None:
             description = summary_of(function)
-        self.spec = ToolSpec(name=called, description=description, parameters=shape.schema, read_only=read_only)
+        self.spec: ToolSpec = ToolSpec(
+            name=called, description=description, parameters=shape.schema, read_only=read_only
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)
@@ -237,7 +239,8 @@ class FunctionTool(Generic[P, R]):
         try:
             if inspect.iscoroutinefunction(function):
                 return await function(*args, **kwargs)
-            result = await asyncio.to_thread(_guarded, function, args, kwargs)
+            run_plain = RUN_PLAIN.get()
+            result = await run_plain(functools.partial(_guarded, function, args, kwargs))
             if inspect.isawaitable(result):
                 return await result
             return result
@@ -249,7 +252,7 @@ class FunctionArguments(Arguments):
     """Arguments of a function, under the function's own names. The normal form is parsed again before the call, so that
     the function gets what was recorded and judged: its types may have members that their JSON lacks."""
 
-    model_config = ConfigDict(coerce_numbers_to_str=True)
+    model_config = ConfigDict(coerce_numbers_to_str=True, defer_build=False)
 
     def normal(self) -> dict[str, Any]:
         """Only the arguments that were given, because the function has its own defaults."""

@@ -21,7 +21,10 @@ T = TypeVar("T", bound="Arguments")
 class Arguments(BaseModel):
     """Arguments of one tool. `ALIASES` maps names of other systems to ours."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, str_max_length=4 << 20)
+    # defer_build: a validator takes milliseconds, and most runs use few tools
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, str_max_length=4 << 20, defer_build=True
+    )
     ALIASES: ClassVar[Mapping[str, str]] = {}
 
     def normal(self) -> dict[str, Any]:

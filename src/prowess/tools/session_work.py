@@ -29,6 +29,7 @@ from prowess.workspace.job import JobContext, JobResult
 from prowess.workspace.layout import safe_name
 from prowess.workspace.limits import RunLimits, check_installed
 from prowess.workspace.outputs import DEFAULT_INLINE_BYTES
+from prowess.workspace.run_file import RunFile
 from prowess.workspace.scripts.environments import Environments
 from prowess.workspace.session_folder import OpenPlace, Place
 from prowess.workspace.skill_trees import SHIPPED, Tree, publish
@@ -91,7 +92,7 @@ class SessionWork:
         self.options = options
         self._make_backend = make_backend
         self._backend: WorkBackend | None = None
-        self.granted = list(options.granted)
+        self.granted: list[tuple[str, str | None]] = list(options.granted)
         self.to_install: set[tuple[str, str]] = set()  # (skill, block) that needed a grant
         self.added: dict[str, tuple[str, ...]] = {}  # packages that calls of this session added to a skill, by digest
         self.not_installed: dict[str, str] = {}  # reason why the last installation for a skill failed, by digest
@@ -223,6 +224,13 @@ class SessionWork:
         workspace, place = await self.workspace()
         layout = workspace.layout
         return await asyncio.to_thread(stage_granted, path, to, layout, place.uid)
+
+    def find_output(self, file: Mapping[str, Any]) -> RunFile:
+        """Returns a file of `output_files`, which outcomes have, where it is on this machine."""
+        name = file["name"]
+        return RunFile(
+            name=name, mime_type=file["mime_type"], size_bytes=file["size_bytes"], folder=self.root, below=name
+        )
 
     async def store_output(self, call_id: str, text: str) -> str | None:
         """Stores the full text of an output as an artifact, and returns its ref. None if it cannot be stored."""

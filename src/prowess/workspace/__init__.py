@@ -11,6 +11,7 @@
 - output_capture: keeps the start and end of stdout and stderr in memory, and the whole in a file
 - outputs: collects the files that a run wrote
 - run_as: finds the user that scripts run as
+- run_file: a file that a run made, to read and to save
 - session_folder: the folder of one session's workspace on disk, its metadata and its locks
 - skill_trees: publishes skills as read-only trees named by digest, and removes trees
 - skill_trees_in_use: records which stores use a published skill, and lists and removes published skills

@@ -39,8 +39,8 @@ class Capture:
         spill: Callable[[bytes], object] | None = None,
         transform: Transform | None = None,
     ) -> None:
-        self.seen_bytes = 0  # before the transform
-        self.total_bytes = 0  # after the transform, as spilled
+        self.seen_bytes: int = 0  # before the transform
+        self.total_bytes: int = 0  # after the transform, as spilled
         self._spill = spill
         self._transform = transform
         self._head_bytes = limit_bytes - limit_bytes // 2
@@ -163,8 +163,8 @@ class Printed:
         self.refs: dict[str, str] = {}
         self.warnings: list[str] = []
         self._spills = {stream: _Spill(place, run, stream, limit_bytes) for stream in STREAMS}
-        self.stdout = self._capture("stdout", limit_bytes, redaction)
-        self.stderr = self._capture("stderr", limit_bytes, redaction)
+        self.stdout: Capture = self._capture("stdout", limit_bytes, redaction)
+        self.stderr: Capture = self._capture("stderr", limit_bytes, redaction)
 
     def say(self, text: str) -> None:
         """Sets stderr to a message of ours when the program could not start."""

@@ -35,7 +35,6 @@ from prowess.workspace.layout import FOLDERS
 from prowess.workspace.skill_trees import remove_tree
 
 SCHEMA = "prowess.workspace/1"
-ROOT_DIR = "/var/lib/prowess"
 _READABLE = 0o755  # readable by the user that scripts run as
 _META = "meta.json"
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
@@ -299,18 +298,6 @@ def _try_lock(path: str, more: int = 0) -> int | None:
         if os.fstat(lock).st_nlink:
             return lock
         os.close(lock)
-
-
-def find_dir(configured: str | None, cache_dir: str) -> str:
-    """Returns the folder for workspaces and published skills: the configured one, else one in the cache.
-
-    Root uses ROOT_DIR: its cache is in a home folder that the user of the scripts cannot enter.
-    """
-    if configured is not None:
-        return configured
-    if os.geteuid() == 0:
-        return ROOT_DIR
-    return cache_dir
 
 
 def place_id(store: str, key: SessionKey) -> str:

@@ -26,6 +26,7 @@ from prowess.agent.context.state import (
     find_tools,
     parse_spent,
 )
+from prowess.agent.output import NOTE_KIND
 from prowess.core.codec import from_json
 from prowess.core.events import (
     ApprovalAnswered,
@@ -40,6 +41,7 @@ from prowess.core.events import (
     ModelReplied,
     ModelRequested,
     NoteAppended,
+    OutputRequested,
     PlanChanged,
     RunFinished,
     RunStarted,
@@ -65,8 +67,8 @@ class Conversation:
         """Takes `vouches`, which is true for an answer in the log that was given in this home."""
         self.shown = shown
         self._vouches = vouches
-        self.state = State()
-        self.draft = RequestDraft(shown, self.state)
+        self.state: State = State()
+        self.draft: RequestDraft = RequestDraft(shown, self.state)
         self._waiting: dict[str, CallActed] = {}  # outcomes that are not yet sorted in the order of the calls
         self._reply: tuple[ToolCall, ...] = ()  # calls of the last reply
         self._begun: set[str] = set()  # ids of recorded calls that may have begun
@@ -76,12 +78,15 @@ class Conversation:
         self.requested_loads: dict[str, ToolCall] = {}  # open skill_load calls that the model did not make
         self._shown_once: set[str] = set()
         self._over: dict[str, None] = {}  # ids of skills shown once and unloaded since the last reply
-        self.questions = ApprovalQuestions()
+        self.questions: ApprovalQuestions = ApprovalQuestions()
         self.contents: dict[str, str] = {}  # id -> latest digest of every skill that the session loaded
         self.unloaded: set[str] = set()  # ids of unloaded skills, without those shown once
         self.loads: dict[str, str] = {}  # id -> digest of skills that the current request loaded
+        self.output: OutputRequested | None = None  # form of the answer to the current request
+        self.refused = 0  # number of replies of the current run that did not fit this form, before the last reply
+        self._is_refused = False  # the last reply does not fit
         self.plan: Plan | None = None
-        self.spent = UsageTotals()
+        self.spent: UsageTotals = UsageTotals()
         self.stale: str | None = "run started"  # reason why the next request begins an epoch
         self.finished: RunFinished | None = None  # end of the last run
         self.replied: ModelReplied | None = None  # last reply
@@ -285,6 +290,8 @@ class Conversation:
     def _start_request(self, event: RunStarted) -> None:
         """Begins another request of the session: its usage, plan and loads start anew."""
         self.first_started = event
+        self.output = None
+        self._forget_refused()
         self.draft.number += 1
         self.spent = UsageTotals()
         self.plan = None
@@ -295,6 +302,13 @@ class Conversation:
         self._over = {}
         if event.load_mode != "session":
             self.state.clear_temporary()
+
+    def _output_requested(self, event: OutputRequested) -> None:
+        self.output = event
+
+    def _forget_refused(self) -> None:
+        self.refused = 0
+        self._is_refused = False
 
     def _epoch_started(self, event: EpochStarted) -> None:
         self._settle()
@@ -311,6 +325,8 @@ class Conversation:
         self._settle()
         self.spent.usage = add_usage(self.spent.usage, event.usage)
         self.replied = event
+        self.refused += self._is_refused
+        self._is_refused = False
         self._reply = event.calls
         self._begun = set()
         self._over = {}
@@ -329,6 +345,7 @@ class Conversation:
         call = event.call
         self._begun.add(call.id)
         self.call_ids.add(call.id)
+        self.questions.plan(call)
         was_requested = call.trigger != "model"
         if was_requested and call.tool == "skill_load":
             self.requested_loads[call.id] = call
@@ -397,6 +414,8 @@ class Conversation:
 
     def _note(self, event: NoteAppended) -> None:
         self._settle()
+        if event.kind == NOTE_KIND:
+            self._is_refused = True
         note = Noted(self.number, event.kind, event.text)
         self._add(note)
 
@@ -427,6 +446,7 @@ class Conversation:
     def _run_finished(self, event: RunFinished) -> None:
         self._settle()
         self.finished = event
+        self._forget_refused()
         if not event.text or event.stop_reason in ("answer", "waiting"):
             return
         if event.text != self.last_text:  # otherwise the model itself reported the failure
@@ -462,6 +482,7 @@ class Conversation:
 
 _HANDLERS: dict[type, Callable[[Conversation, Any], None]] = {
     RunStarted: Conversation._run_started,
+    OutputRequested: Conversation._output_requested,
     EpochStarted: Conversation._epoch_started,
     ModelRequested: Conversation._model_requested,
     ModelReplied: Conversation._model_replied,

@@ -41,7 +41,7 @@ class RequestLines:
     """Tools and messages with their bytes, and the hash of all bytes so far."""
 
     def __init__(self, tools: Iterable[ToolSpec] = (), messages: Iterable[Message] = ()) -> None:
-        self.tools = tuple(tools)
+        self.tools: tuple[ToolSpec, ...] = tuple(tools)
         self.messages: list[Message] = []
         self.refs: set[str] = set()  # refs of the texts in this request
         self.lines: list[bytes] = []
@@ -81,11 +81,11 @@ class RequestDraft:
         """Takes the state of the session, which says the texts of skills that are in use."""
         self.items: list[Item] = []
         self.number = 0  # number of the current request of the user
-        self.lines = RequestLines()
-        self.system = ""
+        self.lines: RequestLines = RequestLines()
+        self.system: str = ""
         self.tools: tuple[ToolSpec, ...] = ()
         self.load_mode: str | None = None
-        self.is_in_system = False  # texts of skills are in the system message
+        self.is_in_system: bool = False  # texts of skills are in the system message
         self._shown = shown
         self._state = state
         self._answered: set[str] = set()

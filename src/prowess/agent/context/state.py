@@ -14,12 +14,16 @@ from prowess.tools.skills.state import DOCS_KEY, LOADED_KEY, parse_docs
 
 @dataclass(frozen=True, slots=True)
 class Asked:
+    """Request of the user."""
+
     request: int
     parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Replied:
+    """Reply of the model."""
+
     request: int
     text: str
     calls: tuple[ToolCall, ...]
@@ -39,6 +43,8 @@ class AnsweredCall:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
+    """Note of the runtime."""
+
     request: int
     kind: str
     text: str
@@ -66,10 +72,16 @@ def find_last_text(items: Sequence[Item], request: int) -> str:
     return ""
 
 
+_AFTER_ANSWER = ("output", "budget")  # kinds of notes between an answer and the request that asks for it again
+
+
 def find_answer(items: Sequence[Item]) -> str | None:
-    """Final answer of the model, if it is the last item, apart from outcomes of code in that answer."""
+    """Final answer of the model, if it is the last item, apart from outcomes of code in that answer, and from notes
+    that say why it does not fit."""
     for item in reversed(items):
         if isinstance(item, AnsweredCall) and not item.own:
+            continue
+        if isinstance(item, Noted) and item.kind in _AFTER_ANSWER:
             continue
         if isinstance(item, Replied) and item.final:
             return item.text
@@ -188,6 +200,18 @@ class ApprovalQuestions:
         self._isolated: dict[str, bool] = {}  # call -> isolated, from its last decision
         self._asked_isolated: dict[str, bool] = {}  # call -> isolated, when a person was asked
         self._answers: dict[tuple[str, str], ApprovalAnswered] = {}
+        self._calls: dict[str, ToolCall] = {}  # call id -> the call that was last made under it
+
+    def plan(self, call: ToolCall) -> None:
+        """Notes a call as it is recorded. Answers about another call under the same id do not count for it."""
+        if not self.fits(call):
+            self.end(call.id)
+        self._calls[call.id] = call
+
+    def fits(self, call: ToolCall) -> bool:
+        """True if no other call was made under this id."""
+        before = self._calls.get(call.id, call)
+        return (before.tool, before.args) == (call.tool, call.args)
 
     def find(self, call_id: str, capability: str, *, isolated: bool) -> ApprovalAnswered | None:
         """Finds a person's answer for a call that waited. An approval inside a sandbox does not count without one."""

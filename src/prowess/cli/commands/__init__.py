@@ -1,10 +1,13 @@
-"""Commands of the command line: one module per command, and one for each large action of a command.
+"""Commands of the command line: one module per command, with its options and its help. A command whose work imports
+much has a handler in `prowess.cli.handlers`, and imports it when it is invoked.
 
 - approvals: list, answer, grant and revoke approvals
 - artifacts: list, read, save and remove artifacts
-- chat: a chat and its slash commands
+- completion: print the script of a shell
 - config: show the configuration
 - doctor: report on roots, findings, installation and isolation
+- eval: `eval` and `batch`
+- evals: write starter cases; show and compare eval runs
 - exec: run one command of a skill
 - init: make a folder a project
 - inspect: show one skill
@@ -17,7 +20,7 @@
 - policy: explain a policy decision
 - prompt: print the catalog as a model sees it
 - reference: `read-properties` and `to-prompt`, as in the reference library
-- run: run one request
+- run: `run` and `chat`, which share their options
 - runs: list, check, repeat and remove recorded runs
 - runs_show: show, compare and export runs
 - schema: print JSON Schemas

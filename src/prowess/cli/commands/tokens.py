@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from prowess._internal.tokens import get_counter
 from prowess.cli.app import Call, cli_command, roots_option
 from prowess.cli.screen import Screen
-from prowess.core.codec import to_json
-from prowess.core.tool_table import Profile
-from prowess.runtime.services.inspect_skill import FixedTokens, SkillTokens, count_fixed, count_skills
 from prowess.skills.catalog import Catalog
 from prowess.skills.skill import Entry
 
 if TYPE_CHECKING:
+    from prowess.core.tool_table import Profile
     from prowess.runtime.documents.skills import TokensDocument
+    from prowess.runtime.services.inspect_skill import FixedTokens, SkillTokens
 
 
 @cli_command("tokens", example="prowess tokens\nprowess tokens csv-report --exact")
@@ -29,6 +27,10 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
 
     For each skill: its entry in the catalog, which every request carries, and its body, which a load adds.
     """
+    from prowess._internal.tokens import get_counter
+    from prowess.core.codec import to_json
+    from prowess.runtime.services.inspect_skill import count_fixed, count_skills
+
     counter = get_counter(exact)
     with call.runtime(roots=roots) as runtime:
         plan = runtime.plan(counter=counter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, Literal
@@ -20,17 +21,20 @@ from prowess.runtime.services.trust import (
     TrustPreview,
     give_trust,
     load_trust,
-    preview_file,
     preview_folder,
     preview_url,
     revoke_trust,
 )
+from prowess.runtime.services.trust_effect import TrustEffect
 from prowess.skills.roots import is_url
 from prowess.skills.skill import Entry
 
 if TYPE_CHECKING:
     from prowess.policy.trust import Trust
     from prowess.runtime.documents.permissions import TrustGivenDocument, TrustListDocument, TrustRevokedDocument
+
+
+_MOST_LINES, _LONGEST = 200, 2_000  # a hostile file could hold a hundred thousand
 
 
 @cli_command(
@@ -58,7 +62,7 @@ def command(call: Call, place: str | None, listing: bool, revoking: bool, yes: b
         return _revoke(call, state_dir, target)
     if is_url(target):
         return _trust_url(call, state_dir, places.cache_dir, target, yes)
-    content = preview_folder(target)
+    content = preview_folder(target, os.environ, load_trust(state_dir))
     _show_content(call, content)
     if not yes:
         question = f"Trust {visible(target)} and what is below it?"
@@ -84,7 +88,7 @@ def _trust_url(call: Call, state_dir: str, cache_dir: str, url: str, yes: bool) 
 
 
 def _show_content(call: Call, content: TrustPreview) -> None:
-    """Shows what would be trusted: skills, records, and files of configuration and policy."""
+    """Shows what would come into force: skills, settings and rules; and records that are here already."""
     screen = call.screen
     if screen.is_json:
         return
@@ -92,15 +96,18 @@ def _show_content(call: Call, content: TrustPreview) -> None:
         shown = visible(place)
         screen.note(f"  {shown} is a record that is here already. If you did not make it, it was shipped.")
         screen.note("    Answers in it count only where you gave them; everything else is asked again.")
+    effect = content.effect
+    if not len(content.catalog) and effect == TrustEffect():
+        screen.note(
+            "Nothing here was ignored until now: there are no skills, and no settings or rules that trust changes."
+        )
+        return
     if len(content.catalog):
         skills = count(len(content.catalog), "skill")
         screen.note(f"{skills} here:")
-    else:
-        screen.note("No skills here yet.")
     for entry in content.catalog:
         _show_skill(screen, entry)
-    for path in content.files:
-        _show_file(screen, path)
+    _show_effect(screen, effect)
 
 
 def _show_skill(screen: Screen, entry: Entry) -> None:
@@ -113,21 +120,39 @@ def _show_skill(screen: Screen, entry: Entry) -> None:
     screen.note(f"  {name}: {description}  ({path})")
 
 
-def _show_file(screen: Screen, path: str) -> None:
-    screen.note(f"  {visible(path)} will be in force as it is now:")
-    file = preview_file(path)
-    for line in file.lines:
-        shown = visible(line)
-        screen.note(f"    {shown}")
-    if file.problem:
-        problem = visible(file.problem)
-        screen.note(f"  It has a mistake, and once it is trusted nothing runs until that is mended: {problem}")
+def _show_effect(screen: Screen, effect: TrustEffect) -> None:
+    if effect.settings:
+        screen.note("Settings that were ignored until now:")
+    for setting in effect.settings[:_MOST_LINES]:
+        name = visible(setting.name)
+        value = json.dumps(setting.value, ensure_ascii=False)
+        shown = _cut(visible(value))
+        screen.note(f"  {name} = {shown}")
+    if effect.rules:
+        screen.note("Rules that were ignored until now:")
+    for rule in effect.rules[:_MOST_LINES]:
+        place = f"line {rule.line}" if rule.line else f"rule {rule.rule}"
+        shown = _cut(visible(rule.text))
+        screen.note(f"  {rule.verdict} {shown}  (.agent/policy.toml, {place})")
+    left = len(effect.settings[_MOST_LINES:]) + len(effect.rules[_MOST_LINES:])
+    if left:
+        screen.note(f"  and {left} more, which is unusual: look at the files before you trust them")
+    for problem in effect.problems:
+        screen.note(f"There is a mistake, and once it is trusted nothing runs until that is mended: {visible(problem)}")
+
+
+def _cut(text: str) -> str:
+    left = len(text) - _LONGEST
+    if left <= 0:
+        return text
+    beginning = text[:_LONGEST]
+    return f"{beginning}… and {left} more characters"
 
 
 def _confirm(question: str) -> None:
     if not sys.stdin.isatty():
         raise ConfigError(
-            "Nobody is there to say yes.", code="needs-yes", hint="Look at the skills first, then add --yes."
+            "Nobody is there to say yes.", code="needs-yes", hint="Look at what is listed, then add --yes."
         )
     if not click.confirm(question, err=True):
         raise SkillDenied("Not trusted.", code="not-confirmed", hint="Nothing was changed.")
@@ -144,6 +169,9 @@ def _done(call: Call, kind: Literal["folder", "url"], place: str, content: Trust
         "place": place,
         "digest": content.digest,
         "skills": skills,
+        "settings": to_json(content.effect.settings),
+        "rules": to_json(content.effect.rules),
+        "problems": list(content.effect.problems),
         "records": list(content.records),
     }
     call.screen.document(document)

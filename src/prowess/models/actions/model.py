@@ -17,7 +17,7 @@ from typing import Any
 
 from prowess._internal.json_values import load_json
 from prowess.core.events import CallDelta, ModelReplied, TextDelta
-from prowess.core.ports import ClosableModel, FiniteModel, Model, describe_model
+from prowess.core.ports import ClosableModel, FiniteModel, Model, PreparedModel, describe_model
 from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage, add_usage
 from prowess.errors import ModelMalformed
 from prowess.models.actions.calls import translate
@@ -53,6 +53,10 @@ class StructuredActions:
     @property
     def context_tokens(self) -> int | None:
         return describe_model(self.inner).context_tokens
+
+    @property
+    def schemas(self) -> bool:
+        return describe_model(self.inner).schemas
 
     @property
     def notes(self) -> Sequence[str]:
@@ -92,6 +96,10 @@ class StructuredActions:
             live.complete(done.text, done.calls)
             return replace(reply, **done._asdict())
         raise AssertionError("the last try returns or raises")
+
+    def prepare(self) -> None:
+        if isinstance(self.inner, PreparedModel):
+            self.inner.prepare()
 
     async def aclose(self) -> None:
         if isinstance(self.inner, ClosableModel):

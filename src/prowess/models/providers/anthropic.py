@@ -15,7 +15,7 @@ from typing import Any
 from prowess._internal.json_values import JsonObject
 from prowess.core.events import Finish, ModelReplied
 from prowess.core.values import Message, Part, ToolSpec, Usage
-from prowess.models.model_info import find_window
+from prowess.models.model_info import find_window, takes_schemas
 from prowess.models.providers.attachments import (
     PDF,
     PICTURES,
@@ -366,6 +366,7 @@ class AnthropicModel:
         self._endpoint, self._options = open_endpoint(
             PROVIDER, self.name, api_key=api_key, base_url=base_url, params=params, timeout_s=timeout_s
         )
+        self._is_anthropic = self._endpoint.where.address == PROVIDER.address
         self._thoughts: OrderedDict[str, list[JsonObject]] = OrderedDict()  # by the first call of a reply
 
     @property
@@ -376,6 +377,13 @@ class AnthropicModel:
     def context_tokens(self) -> int | None:
         configured = self._options.context_tokens
         return configured or find_window(self._name)
+
+    @property
+    def schemas(self) -> bool:
+        configured = self._options.schemas
+        if configured is not None:
+            return configured
+        return self._is_anthropic and takes_schemas("anthropic", self._name)
 
     async def reply(
         self,
@@ -438,6 +446,9 @@ class AnthropicModel:
         config = dict(given) if isinstance(given, Mapping) else {}
         config["format"] = {"type": "json_schema", "schema": fitting}
         return {"output_config": config}
+
+    def prepare(self) -> None:
+        self._endpoint.prepare()
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()

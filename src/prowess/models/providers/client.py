@@ -49,6 +49,7 @@ class Options(NamedTuple):
     context_tokens: int | None
     timeout_s: float
     max_tokens: int | None
+    schemas: bool | None  # the server holds answers to a JSON Schema; None: as known
 
 
 class Provider(NamedTuple):
@@ -92,14 +93,24 @@ def parse_params(params: Mapping[str, Any], model: str, timeout_s: float) -> Opt
     stream = body.pop("stream", True)
     window = body.pop("context_tokens", None)
     seconds = body.pop("timeout_s", timeout_s)
+    schemas = body.pop("schemas", None)
     if not isinstance(stream, bool):
         raise _wrong_type(model, "stream", "true or false", stream)
+    if schemas is not None and not isinstance(schemas, bool):
+        raise _wrong_type(model, "schemas", "true or false", schemas)
     if window is not None:
         _check_number(model, "context_tokens", window, int)
     _check_number(model, "timeout_s", seconds, (int, float))
     if length is not None:
         _check_number(model, "max_tokens", length, int)
-    return Options(body=body, stream=stream, context_tokens=window, timeout_s=float(seconds), max_tokens=length)
+    return Options(
+        body=body,
+        stream=stream,
+        context_tokens=window,
+        timeout_s=float(seconds),
+        max_tokens=length,
+        schemas=schemas,
+    )
 
 
 def _check_allowed(params: Mapping[str, Any], model: str) -> None:
@@ -197,6 +208,10 @@ class Endpoint:
             limits = _fresh_connections(sdk)
             http_client = sdk.DefaultAsyncHttpxClient(timeout=timeout, limits=limits)
         return make(api_key=self.where.key, base_url=address, timeout=timeout, http_client=http_client, max_retries=0)
+
+    def prepare(self) -> None:
+        """Imports the SDK, which takes longer than anything else here."""
+        importlib.import_module(self._sdk)
 
     async def aclose(self) -> None:
         client = self._client

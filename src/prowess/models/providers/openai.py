@@ -10,7 +10,7 @@ from prowess._internal.json_values import JsonObject
 from prowess.core.events import ModelReplied
 from prowess.core.values import Message, ToolSpec
 from prowess.errors import ConfigError
-from prowess.models.model_info import find_window
+from prowess.models.model_info import find_window, takes_schemas
 from prowess.models.providers import openai_chat, openai_responses
 from prowess.models.providers.client import Provider, open_endpoint
 from prowess.models.providers.message_order import arrange
@@ -57,6 +57,14 @@ class OpenAIModel:
         configured = self._options.context_tokens
         return configured or find_window(self._name)
 
+    @property
+    def schemas(self) -> bool:
+        """True for models of OpenAI. Most other servers cannot combine a schema with tools."""
+        configured = self._options.schemas
+        if configured is not None:
+            return configured
+        return self._is_openai and takes_schemas("openai", self._name)
+
     async def reply(
         self,
         messages: Sequence[Message],
@@ -99,6 +107,9 @@ class OpenAIModel:
         if self.api == "responses":
             return "max_output_tokens"
         return "max_completion_tokens" if self._is_openai else "max_tokens"
+
+    def prepare(self) -> None:
+        self._endpoint.prepare()
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()

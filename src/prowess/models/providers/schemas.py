@@ -12,8 +12,9 @@ from prowess.models.providers.message_order import clean
 # Keywords that providers do not support in strict mode. They refuse the whole request.
 _NOT_STRICT = frozenset(
     "allOf not if then else oneOf dependentRequired dependentSchemas patternProperties propertyNames "
-    "unevaluatedProperties contains minContains maxContains uniqueItems".split()
+    "unevaluatedProperties contains minContains maxContains uniqueItems prefixItems default".split()
 )
+_FORMATS = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid".split())  # that strict mode knows
 
 
 def object_schema(parameters: Mapping[str, Any]) -> JsonObject:
@@ -32,12 +33,23 @@ def is_strict(schema: Any) -> bool:
 def _is_strict(schema: Any) -> bool:
     if not isinstance(schema, Mapping) or _NOT_STRICT & schema.keys():
         return False
+    if not _is_plain(schema):
+        return False
     properties = schema.get("properties")
     is_object = properties is not None or schema.get("type") == "object"
     if is_object and not _is_closed(schema, properties):
         return False
     inner = _inner_schemas(schema)
     return all(map(_is_strict, inner))
+
+
+def _is_plain(schema: Mapping[str, Any]) -> bool:
+    """True when strict mode knows what the schema says besides its properties: no free value, a reference alone."""
+    if "$ref" in schema:
+        return len(schema) == 1
+    if schema.get("format", "date") not in _FORMATS:
+        return False
+    return any(name in schema for name in ("type", "anyOf", "enum", "const"))
 
 
 def _is_closed(schema: Mapping[str, Any], properties: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from prowess.core.catalog_values import Source, Status
 from prowess.core.events import Answer
@@ -12,12 +12,27 @@ from prowess.policy.trust import TrustedFile, TrustedFolder, TrustedSkill, Trust
 from prowess.runtime.documents.shared import ErrorRow, FindingRow, Open, Texts
 
 
+class NewSettingRow(TypedDict):
+    name: str
+    value: Any
+
+
+class NewRuleRow(TypedDict):
+    rule: int
+    line: int | None
+    verdict: Verdict
+    text: str
+
+
 class TrustGivenDocument(TypedDict):
     schema: Literal["prowess.trust-given/1"]
     kind: Literal["folder", "url"]
     place: str
     digest: str | None
     skills: Texts
+    settings: list[NewSettingRow]
+    rules: list[NewRuleRow]
+    problems: Texts
     records: Texts
 
 

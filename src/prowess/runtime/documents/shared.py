@@ -38,6 +38,12 @@ class OnDisk(TypedDict):
     in_use: bool
 
 
+class CompletionDocument(TypedDict):
+    schema: Literal["prowess.completion/1"]
+    shell: str
+    script: str
+
+
 class SchemasDocument(TypedDict):
     schema: Literal["prowess.schemas/1"]
     schemas: Texts

@@ -21,6 +21,7 @@
 - policy_check: explains the policy decision about a call without making it
 - portable: skills, trust and settings of a runtime as values for another process
 - preapproved: tools that a person approves beforehand (`--yes`)
+- record_names: ids of runs and sessions that a shell can complete
 - replay: reads the inputs of a recorded run, so that it can be repeated
 - replay_run: repeats a recorded run without a model, and finds the first difference
 - requests: the skills that a person uses in a session, and the limit to raise
@@ -30,6 +31,8 @@
 - sessions: lists the sessions of the log, and finds one of them
 - settings_in_force: value and origin of every setting
 - site_index: the skills that a site publishes
+- skill_names: names of skills that a shell can complete
 - trust: finds the content that trust would cover, gives trust and takes it back
+- trust_effect: settings and rules that trust in a folder brings into force
 - verify_run: checks the records of one run or of all, and reads a run together with its faults
 """

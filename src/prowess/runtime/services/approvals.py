@@ -122,7 +122,7 @@ async def answer_call(
     """Answers a waiting question, read again under the session's lock. `to_resume` says how to resume its run."""
     sessions = await find_waiting(log, marks, given.session)
     question = choose_question(sessions, given.call_id, given.session)
-    _check_answer_counts(question, given.answer, to_resume)
+    check_answer_counts(question, given.answer, to_resume)
     _check_run_ended(runtime, question, to_resume)
     key = question.key
     place = session_place(runtime)
@@ -155,8 +155,10 @@ def _approve_always(runtime: Runtime, question: Waiting, by: str) -> None:
     grant(runtime.places.state_dir, standing)
 
 
-def choose_question(sessions: Sequence[PendingSession], call_id: str, session: str | None) -> Waiting:
-    """Returns the open question about that call. Raises an error that says why there is none."""
+def choose_question(
+    sessions: Sequence[PendingSession], call_id: str, session: str | None, *, see: str = "prowess approvals list"
+) -> Waiting:
+    """Returns the open question about that call. Raises an error that says why there is none. `see` lists them."""
     if session is not None and not sessions:
         raise StoreError(f"No session '{session}'.", code="session-unknown", hint="See: prowess sessions list")
     asked: list[Waiting] = []
@@ -174,15 +176,15 @@ def choose_question(sessions: Sequence[PendingSession], call_id: str, session: s
         last = asked[-1].answer
         said = last.answer if last else ""
         problem = f"The question about '{call_id}' was answered already: {said}."
-        raise StoreError(problem, code="already-answered", hint="Go on as `prowess approvals list` says.")
+        raise StoreError(problem, code="already-answered", hint=f"Go on as `{see}` says.")
     if any(call_id in each.calls for each in sessions):
         problem = f"The call '{call_id}' does not wait for an answer."
-        hint = "It was made, denied or given up. See: prowess approvals list"
+        hint = f"It was made, denied or given up. See: {see}"
         raise StoreError(problem, code="not-waiting", hint=hint)
-    raise _unknown_call(sessions, call_id)
+    raise _unknown_call(sessions, call_id, see)
 
 
-def _unknown_call(sessions: Sequence[PendingSession], call_id: str) -> StoreError:
+def _unknown_call(sessions: Sequence[PendingSession], call_id: str, see: str) -> StoreError:
     """Makes the error about a call that no session asks about. Names similar calls."""
     damaged: list[str] = []
     known: set[str] = set()
@@ -193,14 +195,14 @@ def _unknown_call(sessions: Sequence[PendingSession], call_id: str) -> StoreErro
     problem = f"No call '{call_id}' waits for an answer."
     if damaged:
         problem += f" These sessions cannot be read: {', '.join(damaged)}."
-    hint = "See: prowess approvals list"
+    hint = f"See: {see}"
     near = difflib.get_close_matches(call_id, sorted(known), n=2)
     if near:
         hint = f"Did you mean {' or '.join(near)}? {hint}"
     return StoreError(problem, code="call-unknown", hint=hint)
 
 
-def _check_answer_counts(question: Waiting, given: Answer, to_resume: Callable[[Waiting], str]) -> None:
+def check_answer_counts(question: Waiting, given: Answer, to_resume: Callable[[Waiting], str]) -> None:
     """Refuses an answer that cannot count: a foreign record may show another question than the call that would run."""
     if not question.own:
         problem = f"The question about '{question.call.id}' came with a record that you did not make."

@@ -21,7 +21,7 @@ from prowess.runtime.policy_files import find_surroundings, load_rules
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import finding_row
 from prowess.runtime.storage import check_store
-from prowess.skills.catalog import matches_pattern
+from prowess.skills.name_patterns import matches_pattern
 from prowess.skills.nested import has_nested
 from prowess.skills.requirements import missing_requirements
 from prowess.skills.scanner import look_below_entry

@@ -7,12 +7,11 @@ import json
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prowess._internal.files import open_regular, read_regular
 from prowess.core.codec import from_json
 from prowess.core.events import Envelope, parse_event
-from prowess.core.ports import EventLog
 from prowess.core.values import SessionInfo, SessionKey
 from prowess.errors import AuditBroken, StoreError
 from prowess.records.audit import SessionRecord, read_session
@@ -22,6 +21,9 @@ from prowess.runtime.config import Config
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.storage import is_shared, open_log, runs_folder, store_name
 from prowess.stores.run_folders import EVENTS, SUMMARY
+
+if TYPE_CHECKING:
+    from prowess.core.ports import EventLog
 
 _SUMMARY_BYTES = 16 << 20
 _EVENTS_BYTES = 1 << 30

@@ -14,7 +14,7 @@ from prowess.runtime.check import check_loaded
 from prowess.runtime.factories import fixed_prompt
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import finding_row, skill_row
-from prowess.skills.render import cost_in_catalog, render_skill, skill_tokens
+from prowess.skills.render import skill_tokens
 from prowess.skills.requirements import missing_requirements
 from prowess.skills.skill import Entry, Skill, SkillFile
 from prowess.tools.builtin import PROFILES
@@ -136,15 +136,12 @@ def count_skills(runtime: Runtime, entries: Iterable[Entry], counter: TokenCount
 
 def _count_skill(runtime: Runtime, entry: Entry, counter: TokenCounter) -> SkillTokens:
     """Counts a skill. One that cannot be loaded has only its estimated entry in the catalog."""
-    catalog = entry.catalog_tokens
-    body = None
     try:
         skill = runtime.load_entry(entry)
     except SkillError:
-        return SkillTokens(entry.id, entry.name, catalog, body)
-    catalog = cost_in_catalog(skill.entry, counter)
-    body = counter(render_skill(skill))
-    return SkillTokens(entry.id, entry.name, catalog, body)
+        return SkillTokens(entry.id, entry.name, entry.catalog_tokens, None)
+    tokens = skill_tokens(skill, counter)
+    return SkillTokens(entry.id, entry.name, tokens["catalog"], tokens["body"])
 
 
 def count_fixed(runtime: Runtime, counter: TokenCounter) -> dict[Profile, FixedTokens]:

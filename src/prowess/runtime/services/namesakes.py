@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from prowess.runtime.runtime import Runtime, all_roots
+from prowess.runtime.default_places import all_roots
+from prowess.runtime.runtime import Runtime
 from prowess.skills.skill import PRIORITY
 
 

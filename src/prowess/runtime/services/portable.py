@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from prowess._internal.files import read_regular
 from prowess.errors import ProwessError
 from prowess.runtime.config import LoadedConfig
-from prowess.runtime.runtime import Runtime, all_roots, open_runtime
+from prowess.runtime.default_places import all_roots
+from prowess.runtime.runtime import Runtime, open_runtime
 from prowess.runtime.settings import default_values
 from prowess.skills.skill import Root, Skill
 
@@ -63,7 +64,7 @@ def open_values(values: PortableValues, *, off: Collection[str] = (), more: Sequ
         environ={**os.environ, "PROWESS_TRUST": trust},
         without_files=True,  # the settings have what they say
         flags=flags,
-        more=[*values.roots, *more],
+        skills=[*values.roots, *more],
     )
     # Nothing has to be closed: a runtime owns no resources until a session is opened.
     return ExitStack().enter_context(opened)

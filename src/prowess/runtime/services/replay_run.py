@@ -26,6 +26,7 @@ from prowess.runtime.services.find_run import FoundRun, events_of, find_run, loa
 from prowess.runtime.services.replay import LogUntil, Recorded, copy_files, put_back
 from prowess.runtime.services.sessions import session_place
 from prowess.runtime.storage import new_session, open_marks, runs_folder
+from prowess.skills.roots import WORDS
 from prowess.workspace.session_folder import place_path, remove_place
 
 
@@ -133,7 +134,7 @@ def choose_settings(
 
 
 def _is_there(cwd: str, root: str) -> bool:
-    if "://" in root:
+    if "://" in root or root in WORDS:
         return True
     path = os.path.join(cwd, os.path.expanduser(root))
     return os.path.isdir(path)

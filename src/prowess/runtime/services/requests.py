@@ -6,9 +6,12 @@ its help.
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from prowess.agent.agent import SkillRequest
+from prowess.core.ports import PreparedModel
 from prowess.core.tool_table import RISKS
 from prowess.core.values import Usage
 from prowess.errors import ConfigError
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from prowess.agent.agent import Result as Result
     from prowess.agent.session import Session
     from prowess.agent.toolkit import Toolkit as Toolkit
+    from prowess.workspace.run_file import RunFile as RunFile
 
 ROUTINE_TOOLS = frozenset(tool for tool, risk in RISKS.items() if risk == "low")  # their success is not worth a line
 _LEAST = {"seconds": 30, "calls": 5, "scripts": 2}  # a raised limit is no lower
@@ -66,6 +70,18 @@ class SkillsInUse:
         for id, request in self.requests.items():
             self.requests[id] = SkillRequest(ref=request.ref, trigger=request.trigger)
         self._dropped.clear()
+
+
+def prepare_model(session: Session) -> None:
+    """Begins, in a thread, what the first request to the model needs, such as the import of an SDK."""
+    model = session.agent.model
+    if isinstance(model, PreparedModel):
+        threading.Thread(target=_prepare, args=(model,), daemon=True).start()
+
+
+def _prepare(model: PreparedModel) -> None:
+    with suppress(Exception):  # the first request meets the same error, and reports it
+        model.prepare()
 
 
 def raise_limit(limits: Limits, stop_reason: str, usage: Usage) -> tuple[str, float] | None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prowess.core.events import Envelope, parse_event
-from prowess.core.ports import EventLog
 from prowess.core.values import SessionInfo
 from prowess.errors import AuditBroken, StoreError
 from prowess.records.summary import RunSummary, find_resuming, is_cut_off, summarise
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import copies, load_summary, named_session, opened
 from prowess.runtime.storage import runs_folder
+
+if TYPE_CHECKING:
+    from prowess.core.ports import EventLog
 
 
 class RunRow(NamedTuple):

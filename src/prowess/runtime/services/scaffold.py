@@ -11,48 +11,11 @@ from prowess._internal.state_folder import GITIGNORE
 from prowess.core.findings import make_finding
 from prowess.errors import ConfigError
 from prowess.skills.metadata import name_notes
+from prowess.skills.template import TEMPLATE, UNDESCRIBED
 from prowess.skills.yaml_mapping import Unreadable, read_mapping
 
 _LONGEST_DESCRIPTION = 1024
 
-_SKILL = """\
----
-name: {name}
-description: {description}
----
-
-# {title}
-
-## Goal
-
-Say in one sentence what is true when this skill has done its work.
-
-## Inputs and outputs
-
-- Input: what the user gives, and in which form.
-- Output: what the user gets, and where it is.
-
-## Steps
-
-1. Check that the input is there and is what it should be.
-2. Do the work.
-3. Check the result against the checklist below.
-
-## Failure modes
-
-- The input is missing or cannot be read: say which, and ask for it.
-- A step fails: report the exact error; do not guess a result.
-
-## Checklist
-
-- [ ] The output exists and can be opened.
-- [ ] Every number in the answer comes from the input.
-
-## Resources
-
-None yet. Put scripts in scripts/, long texts in references/, templates in assets/, and say here when to use each.
-"""
-_DESCRIPTION = "{title} in one sentence. Use when the user asks for …"
 _CONFIG = """\
 # The project's configuration. Every setting, its value and where it comes from: prowess config show --origin
 # A setting that is not known is an error, so a typing mistake cannot go unnoticed.
@@ -91,13 +54,13 @@ def write_skill(name: str, folder: str, description: str | None = None) -> NewSk
         problem = f"There is already something at {home}."
         raise ConfigError(problem, code="skill-exists", hint="Choose another name, or remove it first.")
     title = name.replace("-", " ").capitalize()
-    described = _yaml_text(description or _DESCRIPTION.format(title=title))
+    described = _yaml_text(description or f"{title}{UNDESCRIBED}")
     if description and len(description) > _LONGEST_DESCRIPTION:
         problem = f"The description has {len(description)} characters; {_LONGEST_DESCRIPTION} are allowed."
         hint = "Say what it does and when to use it; the rest belongs into the body."
         raise ConfigError(problem, code="description-too-long", hint=hint)
     target = os.path.join(home, "SKILL.md")
-    text = _SKILL.format(name=name, title=title, description=described)
+    text = TEMPLATE.format(name=name, title=title, description=described)
     _write(target, text)
     return NewSkill(name, target)
 

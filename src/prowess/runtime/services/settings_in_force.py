@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from prowess._internal.urls import shown_url
 from prowess.core.codec import to_json
-from prowess.runtime.config import OLDER_NAMES, VARIABLES, describe_fields
+from prowess.runtime.config import OLDER_NAMES, VARIABLES, Config, describe_fields
 from prowess.runtime.runtime import Runtime
 
 
@@ -18,15 +18,19 @@ class SettingInForce(NamedTuple):
 
 def find_settings(runtime: Runtime) -> list[SettingInForce]:
     """Returns every setting, without passwords."""
-    names = [name for name, *_ in describe_fields()]
-    values = _flat(to_json(runtime.config), names)
     origins = runtime.loaded.origins
     found: list[SettingInForce] = []
-    for name in names:
-        value = _without_password(values.get(name))
+    for name, value in flat_settings(runtime.config).items():
         origin = origins.get(name, "default")
         found.append(SettingInForce(name, value, origin))
     return found
+
+
+def flat_settings(config: Config) -> dict[str, Any]:
+    """Returns the values of all settings by their dotted names, as JSON and without passwords."""
+    names = [name for name, *_ in describe_fields()]
+    values = _flat(to_json(config), names)
+    return {name: _without_password(values.get(name)) for name in names}
 
 
 def find_environment(runtime: Runtime) -> dict[str, str]:
@@ -40,7 +44,11 @@ def find_environment(runtime: Runtime) -> dict[str, str]:
 
 
 def _without_password(value: Any) -> Any:
-    """Hides the password in an address, such as that of a store."""
+    """Hides the password in an address, such as that of a store or of an MCP server."""
+    if isinstance(value, dict):
+        return {key: _without_password(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_password(item) for item in value]
     if not isinstance(value, str):
         return value
     if "://" in value and "@" in value:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from prowess._internal.paths import is_inside
 from prowess.core.catalog_values import Finding
 from prowess.errors import ConfigError, FetchError
-from prowess.policy.trust import TRUSTED_BY_CONTENT, grant_folder, grant_url, load_trust, revoke
-from prowess.runtime.policy_files import read_rules
+from prowess.policy.trust import Trust, grant_folder, grant_url, load_trust, revoke
+from prowess.runtime.services.trust_effect import TrustEffect, find_effect
 from prowess.skills.catalog import Catalog
 from prowess.skills.discover import discover
 from prowess.skills.roots import FOLDERS
 from prowess.skills.scanner import SKIPPED, Bounds
 from prowess.skills.skill import Root
 from prowess.skills.url_root import open_url_root
-
-_SHOWN_CHARACTERS = 100_000
 
 
 class TrustPreview(NamedTuple):
@@ -27,18 +25,14 @@ class TrustPreview(NamedTuple):
     place: str  # path or address
     catalog: Catalog
     digest: str | None = None  # of an address, which is trusted by its content
-    files: tuple[str, ...] = ()  # configuration and policy that come into force
+    effect: TrustEffect = TrustEffect()  # settings and rules that come into force
     records: tuple[str, ...] = ()  # records of sessions and runs that are there already, made by anybody
     findings: tuple[Finding, ...] = ()
 
 
-class FilePreview(NamedTuple):
-    lines: list[str]  # without comments and empty lines
-    problem: str | None  # mistake in a policy; a mistake in a configuration is reported by the next command
-
-
-def preview_folder(target: str) -> TrustPreview:
-    """Looks into every place where project skills are searched. The configuration may turn nested skills on."""
+def preview_folder(target: str, environ: Mapping[str, str], trust: Trust) -> TrustPreview:
+    """Looks into every place where project skills are searched, and at the configuration and policy. The configuration
+    may turn nested skills on."""
     if not os.path.isdir(target):
         raise ConfigError(f"There is no folder {target}.", code="no-folder", hint="Trust is given to a folder.")
     if os.path.dirname(target) == target:
@@ -51,11 +45,10 @@ def preview_folder(target: str) -> TrustPreview:
         roots += [Root("project", place, expected=False) for place in places]
         own = os.path.join(folder, ".agent")
         records += [os.path.join(own, "prowess.db"), os.path.join(own, "runs")]
-    files = [os.path.join(target, name) for name in TRUSTED_BY_CONTENT]
     return TrustPreview(
         place=target,
         catalog=discover(*roots, nested=True),
-        files=tuple(filter(os.path.isfile, files)),
+        effect=find_effect(target, environ, trust),
         records=tuple(filter(os.path.lexists, records)),
     )
 
@@ -83,21 +76,6 @@ def preview_url(url: str, cache_dir: str) -> TrustPreview:
     root = Root("url", opened.path, True, url=None)
     catalog = discover(root)
     return TrustPreview(place=url, catalog=catalog, digest=opened.digest, findings=opened.findings)
-
-
-def preview_file(path: str) -> FilePreview:
-    """Reads a configuration or policy, and checks a policy."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        text = file.read(_SHOWN_CHARACTERS)
-    lines = [line.strip() for line in text.splitlines()]
-    told = [line for line in lines if line and not line.startswith("#")]
-    if not path.endswith("policy.toml"):
-        return FilePreview(told, None)
-    try:
-        read_rules(path)
-    except ConfigError as error:
-        return FilePreview(told, error.message)
-    return FilePreview(told, None)
 
 
 def give_trust(state_dir: str, content: TrustPreview) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from prowess._internal.files import kind_of
+from prowess._internal.mime import guess_mime
 from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, ToolCall, ToolSpec
 from prowess.errors import WorkspaceError
@@ -70,7 +71,10 @@ class WriteFile(WorkTool):
             raise WorkspaceError(message, op="write", code="write-failed", hint=hint) from error
         name = shown(target.name)
         did = "Replaced" if replaced else "Wrote"
-        about = {"path": name, "size_bytes": len(data), "replaced": replaced, "paths": [name]}
+        about: dict[str, Any] = {"path": name, "size_bytes": len(data), "replaced": replaced, "paths": [name]}
+        if target.in_workspace and target.name.startswith("out/"):
+            mime_type = guess_mime(target.name, data)
+            about["output_files"] = [{"name": target.name, "mime_type": mime_type, "size_bytes": len(data)}]
         return Outcome(status="ok", content=f"{did} {name}: {len(data)} bytes.", data=about)
 
 

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from prowess.core.ports import Workspace
 from prowess.errors import ConfigError, WorkspaceError
-from prowess.skills.catalog import matches_pattern
+from prowess.skills.name_patterns import matches_pattern
 from prowess.skills.skill import Entry
 from prowess.tools.run.requirements import Python, find_python
 from prowess.tools.session_work import LoadedSkill, SessionWork

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from prowess._internal.files import make_passable
 from prowess.core.values import Isolation, Located
@@ -34,11 +34,12 @@ from prowess.workspace.isolation.bwrap import find_trusted
 from prowess.workspace.isolation.mounts import WALLED_ENVIRONMENT, Boxed, walled_in
 from prowess.workspace.isolation.selftest import DEFAULT_UID, Mechanism, Proof, folders_of_interpreter, probe
 from prowess.workspace.limits import RunLimits
-from prowess.workspace.network.connection import OnEvent
-from prowess.workspace.network.proxy import Proxy
 from prowess.workspace.process.client import Processes
 from prowess.workspace.scripts.configured_python import folders_of_python, try_python
 from prowess.workspace.session_folder import Place
+
+if TYPE_CHECKING:
+    from prowess.workspace.network.connection import OnEvent
 
 BWRAP: Mechanism = "bwrap+seccomp"
 LANDLOCK: Mechanism = "landlock+seccomp"
@@ -59,6 +60,8 @@ class _NothingHeld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ProvenSandbox(ProbeResult):
+    """Mechanism that passed its self-test."""
+
     proof: Proof
     folders: tuple[str, ...]  # of the interpreter
     prlimit: str | None
@@ -90,7 +93,11 @@ class SandboxExecutor:
         self._dir = os.path.abspath(dir)
         self._run_as = run_as
         self._mechanisms: Sequence[Mechanism] = (BWRAP, LANDLOCK) if mechanism == "auto" else (mechanism,)
-        self._proxy = Proxy(network_allow, on_event=on_network) if network_allow else None
+        self._proxy = None
+        if network_allow:
+            from prowess.workspace.network.proxy import Proxy  # few sessions may use the network
+
+            self._proxy = Proxy(network_allow, on_event=on_network)
         self._found = Once(self._find)
         self._open = OpenWorkspaces(processes)
 

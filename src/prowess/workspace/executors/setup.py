@@ -12,6 +12,8 @@ from prowess.workspace.process.client import Processes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnExecutorSetup(ExecutorSetup):
+    """Setup of an executor of ours, with the processes that it starts."""
+
     processes: Processes
 
     @property

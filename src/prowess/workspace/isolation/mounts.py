@@ -16,6 +16,7 @@ import stat
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from prowess._internal.paths import is_inside
 from prowess.core.ports import Program
@@ -31,10 +32,12 @@ from prowess.workspace.isolation.path_view import NotSeen, View
 from prowess.workspace.isolation.selftest import Proof
 from prowess.workspace.layout import LEADS, Layout
 from prowess.workspace.limits import RunLimits
-from prowess.workspace.network.proxy import Proxy, RunProxy
 from prowess.workspace.process.command import Command, Ended, NotStarted, ProcessLimits
 from prowess.workspace.session_folder import Place
 from prowess.workspace.skill_trees import Tree
+
+if TYPE_CHECKING:
+    from prowess.workspace.network.proxy import Proxy, RunProxy
 
 INSIDE = "/workspace"
 RESERVED = (INSIDE, "/proc", "/dev", TMP, "/usr", "/etc")

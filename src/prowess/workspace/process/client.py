@@ -202,7 +202,7 @@ class StartedCommand:
     """A started command as the client sees it: messages from its init, and its output."""
 
     def __init__(self, processes: Processes, number: int, command: Command, control: socket.socket) -> None:
-        self.pid = 0  # until it has started
+        self.pid: int = 0  # until it has started
         self.ended: Ended | None = None
         self._processes = processes
         self._number = number

@@ -1,0 +1,199 @@
+"""Home of a kit: the library and the policy that its sessions share, and the loop on which they work.
+
+The loop has a thread of its own, which begins with the first call. Any thread and any event loop may call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import re
+import threading
+import weakref
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from prowess._internal.digest import content_sha256
+from prowess.agent.toolkit_options import Offer
+from prowess.core.codec import to_json
+from prowess.core.ports import Toolset
+from prowess.core.tool_table import SWITCHED_TOOLS, TOOLS
+from prowess.core.values import ToolSpec
+from prowess.errors import ConfigError
+from prowess.runtime.callers import AwaitingCaller, BlockedCaller
+from prowess.runtime.factories import KitOptions, preview_kit
+from prowess.runtime.loop_thread import LoopThread
+from prowess.runtime.policy_files import find_surroundings
+from prowess.runtime.runtime import Runtime
+from prowess.runtime.storage import print_problem
+from prowess.skills.skill import Changes
+
+T = TypeVar("T")
+CloseSession = Callable[[BaseException | None], Coroutine[Any, Any, None]]
+_PREFIX = re.compile(r"[A-Za-z0-9_-]{0,40}")
+
+
+class KitHome:
+    def __init__(self, runtime: Runtime, options: KitOptions) -> None:
+        own = list_names(options.toolsets)
+        check_offer(options.offer or "skills", own, find_surroundings(runtime.config).enabled)
+        self.runtime = runtime
+        self.options = options
+        self.names = OuterNames(options.prefix)
+        self.is_closed = False
+        self.opened: dict[CloseSession, None] = {}  # changed on the kit's loop only
+        self._preview = preview_kit(runtime, options)
+        self._reading = threading.RLock()
+        self._thread = LoopThread("prowess-kit")
+        self._end = weakref.finalize(self, self._thread.close)
+
+    # --- what a model is told -----------------------------------------------------------------------------------------
+
+    @property
+    def instructions(self) -> str:
+        with self._reading:
+            text = self._preview.instructions
+            for problem in self._preview.offer.take_problems():
+                print_problem(problem.message)
+            return text
+
+    @property
+    def tools(self) -> list[ToolSpec]:
+        with self._reading:
+            return [self.names.rename(spec) for spec in self._preview.tools]
+
+    def reload(self) -> Changes:
+        with self._reading:
+            return self.runtime.library.reload()
+
+    # --- work ---------------------------------------------------------------------------------------------------------
+
+    async def carry(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Does the work on the kit's loop. Waits in the calling loop; cancelling it cancels the work."""
+        self.check_open()
+        caller = AwaitingCaller()
+        return await self._thread.carry(caller.serve(work()))
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Does the work on the kit's loop. Waits in the calling thread, which runs the caller's code meanwhile."""
+        self.check_open()
+        caller = BlockedCaller()
+        try:
+            return self._thread.run(caller.serve(work()), caller.wait)
+        finally:
+            caller.close()
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            hint = "Call it inside its `with`, or make another one; a session of the same id goes on."
+            raise ConfigError("This SkillKit is closed.", code="kit-closed", hint=hint)
+        if self.is_forked:
+            message = "This SkillKit was called before this process was forked; its thread is not in this process."
+            raise ConfigError(
+                message, code="kit-forked", hint="Make a SkillKit in each worker process, after the fork."
+            )
+
+    @property
+    def is_forked(self) -> bool:
+        return self._thread.is_forked
+
+    async def aclose(self, error: BaseException | None) -> None:
+        """Closes the sessions, and ends the thread."""
+        if self.opened and not self.is_forked:
+            await self.carry(partial(self._close_sessions, error))
+        self.is_closed = True
+        await asyncio.to_thread(self._end)
+
+    def close(self, error: BaseException | None) -> None:
+        if self.opened and not self.is_forked:
+            self.run(partial(self._close_sessions, error))
+        self.is_closed = True
+        self._end()
+
+    async def _close_sessions(self, error: BaseException | None) -> None:
+        for close in list(self.opened):
+            await close(error)
+
+
+class OuterNames:
+    """Names that the model uses: our names of tools with a prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        if not _PREFIX.fullmatch(prefix):
+            message = f"prefix={prefix[:80]!r} cannot begin the name of a tool."
+            hint = "Use at most 40 letters, digits, _ and -, such as pdf_."
+            raise ConfigError(message, code="prefix-invalid", hint=hint)
+        self._prefix = prefix
+
+    def add(self, tool: str) -> str:
+        return f"{self._prefix}{tool}"
+
+    def remove(self, tool: str) -> str:
+        return tool.removeprefix(self._prefix)
+
+    def rename(self, spec: ToolSpec) -> ToolSpec:
+        """Returns the spec with the outer name. Its texts name other tools in the same way."""
+        if not self._prefix:
+            return spec
+        name = self.add(spec.name)
+        parameters = self._rename_json(spec.parameters)
+        return replace(spec, name=name, description=self.rename_text(spec.description), parameters=parameters)
+
+    def rename_text(self, text: str) -> str:
+        if not self._prefix:
+            return text
+        return _TOOL_NAME.sub(lambda found: self.add(found[0]), text)
+
+    def _rename_json(self, node: Any) -> Any:
+        """Renames tools in the descriptions of a schema."""
+        if isinstance(node, list):
+            return [self._rename_json(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        renamed: dict[str, Any] = {}
+        for name, value in node.items():
+            is_text = name == "description" and isinstance(value, str)
+            renamed[name] = self.rename_text(value) if is_text else self._rename_json(value)
+        return renamed
+
+
+_TOOL_NAME = re.compile(rf"\b(?:{'|'.join(name for name in TOOLS if '_' in name)})\b")
+
+
+def list_names(toolsets: Sequence[Toolset]) -> list[str]:
+    """Names of all tools in these sets."""
+    names: list[str] = []
+    for toolset in toolsets:
+        names += [spec.name for spec in toolset.specs()]
+    return names
+
+
+def check_offer(offer: Offer, own: Collection[str], enabled: Collection[str]) -> None:
+    """Raises ConfigError if an offer names a tool that is not there."""
+    if offer in ("skills", "files"):
+        return
+    names = [offer] if isinstance(offer, str) else list(offer)
+    known = [name for name in TOOLS if name not in SWITCHED_TOOLS or name in enabled]
+    known += own
+    for name in names:
+        if name not in known:
+            raise _not_offered(str(name)[:80], known)
+
+
+def _not_offered(name: str, known: Sequence[str]) -> ConfigError:
+    if name in SWITCHED_TOOLS:
+        hint = f'Enable it: settings={{"tools.enable": ["{name}"]}}.'
+        return ConfigError(f"offer names '{name}', which is switched off.", code="tool-disabled", hint=hint)
+    near = difflib.get_close_matches(name, [*known, "skills", "files"], n=2)
+    hint = f'Say "skills", "files" or some of: {", ".join(known)}.'
+    if near:
+        hint = f"Did you mean {' or '.join(near)}?"
+    return ConfigError(f"offer names '{name}', which is no tool.", code="tool-unknown", hint=hint)
+
+
+def make_version(instructions: str, tools: Sequence[ToolSpec]) -> str:
+    """Returns a short text that is another one when the instructions or the tools are."""
+    told = repr((instructions, to_json(tools)))
+    return content_sha256(told.encode("utf-8", "surrogatepass"))[:12]

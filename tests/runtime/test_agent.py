@@ -1,0 +1,276 @@
+"""Agent: made once, used for any number of requests, from any thread and any event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, ForwardRef
+
+import pytest
+
+import prowess
+from agents import call
+from guard import GUARD_S
+from prowess.errors import ConfigError, ResourceNotFound
+from prowess.runtime.agent import Agent, AgentOptions, RunOptions
+from prowess.testing import ScriptedModel, skill_dir
+from stub_provider import Answer, Stub, chat, open_stub
+
+BINARY = bytes(range(256))
+MAKE = 'import pathlib, sys\npathlib.Path("out/all.bin").write_bytes(bytes(range(256)))\nprint("made")\n'
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "skills"
+    skill_dir(folder, "demo", "DEMO-BODY\n", description="Does demos.", files={"scripts/make.py": MAKE})
+    return folder
+
+
+MAKING = [
+    call("skill_load", skill="demo"),
+    call("skill_run", skill="demo", command="python3 scripts/make.py", output_files=["out/*.bin"]),
+    {"text": "done"},
+]
+
+
+def make(root: Path, replies: list[Any], **given: Any) -> prowess.Agent:
+    return prowess.Agent(ScriptedModel(replies), **{"skills": root, "store": "memory:", **given})
+
+
+def test_one_agent_answers_from_threads_and_loops(root: Path) -> None:
+    agent = make(root, [{"text": "a"}] * 8)
+
+    async def inside() -> str:
+        waited = agent.run_sync("in a running loop").text
+        return waited + (await agent.run("awaited")).text
+
+    texts = [agent.run_sync("x").text, asyncio.run(inside()), asyncio.run(inside())]
+    with ThreadPoolExecutor(3) as pool:
+        texts += [each.text for each in pool.map(agent.run_sync, "123")]
+    assert "".join(texts) == "a" * 8
+
+
+def test_run_sync_has_one_thread_and_the_context_of_its_caller(root: Path) -> None:
+    who = contextvars.ContextVar("who", default="nobody")
+    seen: list[tuple[str, str]] = []
+
+    async def note() -> str:
+        """Take a note."""
+        seen.append((who.get(), threading.current_thread().name))
+        return "ok"
+
+    agent = make(root, [call("note"), {"text": "a"}] * 2, tools=[note])
+    for name in ("ada", "bob"):
+        who.set(name)
+        assert agent.run_sync("go").ok
+    assert seen == [("ada", "prowess-run-sync"), ("bob", "prowess-run-sync")]
+
+
+def test_a_run_within_the_thread_of_run_sync_is_refused_and_not_waited_for(root: Path) -> None:
+    async def nested() -> str:
+        """Run again."""
+        with pytest.raises(ConfigError) as raised:
+            agent.run_sync("again")
+        return str(raised.value.code)
+
+    agent = make(root, [call("nested"), {"text": "a"}], tools=[nested])
+    events: list[Any] = []
+    agent.run_sync("go", on_event=events.append)
+    [acted] = [each.event.outcome for each in events if each.event.type == "call_acted"]
+    assert acted.content == "loop-running"
+
+
+CTRL_C = """
+import asyncio, os, signal, sys, prowess
+from prowess.testing import ScriptedModel
+async def wait() -> str:
+    "Wait."
+    os.kill(os.getpid(), signal.SIGINT)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        print("ended", flush=True)
+model = ScriptedModel([{"calls": [{"tool": "wait", "args": {}}]}])
+agent = prowess.Agent(model, skills=sys.argv[1], tools=[wait], store="memory:")
+try:
+    agent.run_sync("go")
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_ends_the_run_and_then_the_wait(root: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", CTRL_C, str(root)], capture_output=True, text=True, timeout=GUARD_S)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\ninterrupted\n", "")
+
+
+def test_a_session_goes_on_in_the_same_agent_and_in_another(root: Path, tmp_path: Path) -> None:
+    async def work() -> None:
+        model = ScriptedModel([{"text": "Hello."}, {"text": "Ada."}, {"text": "Still Ada."}])
+        agent = prowess.Agent(model, skills=root, store="memory:")
+        async with agent.session("s-1", user="ada") as chat:
+            await chat.run("I am Ada.")
+            assert (await chat.run("Who am I?")).text == "Ada."
+            assert (chat.id, chat.usage.requests) == ("s-1", 2)
+        await agent.run("And now?", session="s-1", user="ada")
+        assert "I am Ada." in str(model.requests[-1])
+
+    asyncio.run(work())
+    store = str(tmp_path / "runs.db")
+    prowess.Agent(ScriptedModel([{"text": "a"}]), skills=root, store=store).run_sync("I am Bob.", session="talk")
+    model = ScriptedModel([{"text": "Bob."}])
+    prowess.Agent(model, skills=root, store=store).run_sync("Who am I?", session="talk", must_exist=True)
+    assert "I am Bob." in str(model.requests[0])
+
+
+def test_each_request_of_a_session_can_be_streamed(root: Path) -> None:
+    async def work() -> None:
+        agent = make(root, [{"text": "one"}, {"text": "two"}, {"text": "three"}])
+        seen: list[Any] = []
+        async with agent.session() as chat:
+            first = [each.event async for each in chat.stream("1", on_event=seen.append)]
+            async with aclosing(chat.stream("2")) as events:
+                async for _ in events:
+                    break
+            last = [each.event async for each in chat.stream("3")]
+        for events, text in ((first, "one"), (last, "three")):
+            assert (events[0].type, events[-1].type, events[-1].text) == ("run_started", "run_finished", text)
+        assert [each.event for each in seen] == first
+
+    asyncio.run(work())
+
+
+def test_skills_that_are_added_later_are_seen_by_the_next_run(root: Path) -> None:
+    model = ScriptedModel([{"text": "a"}, {"text": "b"}])
+    agent = prowess.Agent(model, skills=root, store="memory:")
+    agent.run_sync("1")
+    skill_dir(root, "later", description="Came later.")
+    agent.run_sync("2")
+    assert ["Came later." in str(request) for request in model.requests] == [False, True]
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_files_of_a_run_can_be_opened_whatever_they_are(root: Path, tmp_path: Path) -> None:
+    given = tmp_path / "in.txt"
+    given.write_text("given", encoding="utf-8")
+    result = make(root, MAKING, approve=["skill_run"]).run_sync("make it", files=[given])
+    [file] = result.files
+    assert (file.name, file.mime_type, file.size_bytes) == ("out/all.bin", "application/octet-stream", 256)
+    assert file.read_bytes() == file.path.read_bytes() == BINARY
+    with pytest.raises(UnicodeDecodeError):
+        file.read_text()
+    (tmp_path / "kept").mkdir()
+    assert file.save(tmp_path / "kept").read_bytes() == BINARY
+    assert file.save(tmp_path / "new" / "copy.bin").read_bytes() == BINARY
+    with pytest.raises(ConfigError) as raised:
+        file.save(tmp_path / "kept")
+    assert raised.value.code == "file-exists"
+    file.save(tmp_path / "kept", force=True)
+    file.path.unlink()
+    with pytest.raises(ResourceNotFound) as gone:
+        file.read_bytes()
+    assert gone.value.code == "file-gone" and "output_dir=" in str(gone.value.hint)
+
+
+def test_output_dir_keeps_the_files_and_replaces_none(root: Path, tmp_path: Path) -> None:
+    agent = make(root, MAKING * 2, approve=["skill_run"])
+    [file] = agent.run_sync("make it", output_dir=tmp_path / "out").files
+    assert (file.path, file.name) == (tmp_path / "out" / "all.bin", "out/all.bin")
+    file.path.write_bytes(b"mine")
+    again = agent.run_sync("make it", output_dir=tmp_path / "out")
+    assert (tmp_path / "out" / "all.bin").read_bytes() == b"mine" and "exists already" in again.warnings[0]
+    assert again.files[0].read_bytes() == BINARY
+
+
+def test_a_link_that_a_script_made_is_not_read(root: Path) -> None:
+    result = make(root, MAKING, approve=["skill_run"]).run_sync("make it")
+    [file] = result.files
+    file.path.unlink()
+    file.path.symlink_to("/etc/passwd")
+    with pytest.raises(prowess.ProwessError):
+        file.read_bytes()
+
+
+def test_a_file_that_the_model_wrote_is_one_of_the_files(root: Path) -> None:
+    replies = [call("write_file", path="out/a.txt", content="written"), {"text": "done"}]
+    result = make(root, replies, approve=["write_file"], settings={"tools.enable": ("write_file",)}).run_sync("write")
+    assert [(file.name, file.read_text()) for file in result.files] == [("out/a.txt", "written")]
+
+
+# --- the model's client -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
+    with open_stub() as stub:
+        monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
+        stub.say(*[Answer(body=chat({"content": "a"}))] * 6)
+        yield stub
+
+
+def find_clients() -> list[Any]:
+    import openai
+
+    return [each for each in gc.get_objects() if isinstance(each, openai.AsyncOpenAI)]
+
+
+def test_the_client_of_a_model_is_kept_for_each_loop_and_closed_with_it(stub: Stub, root: Path) -> None:
+    before = set(map(id, find_clients()))
+    agent = prowess.Agent("openai:big-1", skills=root, store="memory:")
+
+    def mine() -> list[Any]:
+        return [each for each in find_clients() if id(each) not in before]
+
+    async def twice() -> Any:
+        await agent.run("1")
+        await agent.run("2")
+        [client] = mine()
+        return client
+
+    first = asyncio.run(twice())
+    assert first.is_closed()
+    agent.run_sync("3")
+    agent.run_sync("4")
+    [kept] = [each for each in mine() if each is not first]
+    assert not kept.is_closed()
+    agent.close()
+    assert kept.is_closed()
+
+
+def test_a_single_run_leaves_no_client(stub: Stub, root: Path) -> None:
+    async def work() -> None:
+        before = set(map(id, find_clients()))
+        await prowess.run("1", model="openai:big-1", skills=root, store="memory:")
+        assert [each for each in find_clients() if id(each) not in before and not each.is_closed()] == []
+
+    asyncio.run(work())
+
+
+# --- the keywords -----------------------------------------------------------------------------------------------------
+
+
+def test_run_takes_the_keywords_of_an_agent_and_of_its_run() -> None:
+    def annotations(function: Any) -> dict[str, str]:
+        names = function.__kwdefaults__
+        return {name: text for name, text in function.__annotations__.items() if name in names}
+
+    made = annotations(Agent.__init__)
+    del made["on_event"], made["output_type"]  # a keyword of the run, and one that makes the result generic
+    assert dict(AgentOptions.__annotations__.items()) == {name: _forward(text) for name, text in made.items()}
+    given = annotations(Agent.run)
+    assert dict(RunOptions.__annotations__.items()) == {name: _forward(text) for name, text in given.items()}
+
+
+def _forward(text: str) -> ForwardRef:
+    return ForwardRef(text, module="prowess.runtime.agent")

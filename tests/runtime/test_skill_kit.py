@@ -1,0 +1,803 @@
+"""Skills for other people's loops: one kit, many sessions, any thread and any event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import prowess
+from command_lines import run_here
+from guard import GUARD_S
+from prowess.errors import ConfigError, SkillNotFound, StoreError, ToolFailed, WorkspaceError
+from prowess.ports import SessionKey
+from prowess.stores.memory import MemoryEventLog
+from prowess.stores.sqlite import SqliteEventLog
+from prowess.testing import ScriptedModel
+
+LOAD = ("skill_load", {"skill": "demo"})
+RUN = ("skill_run", {"skill": "demo", "command": "bash scripts/go.sh there"})
+who: ContextVar[str] = ContextVar("who", default="nobody")
+
+
+@pytest.fixture
+def root(tmp_path: Path, make_skill: Any) -> Path:
+    folder = tmp_path / "skills"
+    files = {"references/more.md": "MORE", "scripts/go.sh": "echo went $1; echo R > out/r.txt\n"}
+    make_skill(folder / "demo", body="DEMO-BODY\n", description="Does demos.", files=files)
+    make_skill(folder / "beta", body="BETA-BODY\n", description="Does betas.")
+    return folder
+
+
+@pytest.fixture
+def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "managed.toml"
+    path.write_text("")
+    monkeypatch.setenv("PROWESS_MANAGED_POLICY", str(path))
+    return path
+
+
+def deny(skill: str) -> str:
+    return f'[[rule]]\ntool = "skill_load"\nskill = "{skill}"\nverdict = "deny"\nwhy = "Not this one."\n'
+
+
+def make_kit(root: Path, **options: Any) -> prowess.SkillKit:
+    given: dict[str, Any] = {"store": "memory:", "artifacts": "memory:", "executor": "local", "approve": ["skill_run"]}
+    return prowess.SkillKit(root, **{**given, **options})
+
+
+def events_of(log: Any, session: str, user: str = "default") -> list[Any]:
+    async def read() -> list[Any]:
+        key = SessionKey(session=session, user=user)
+        return [each.event async for each in log.read(key)]
+
+    return asyncio.run(read())
+
+
+def types_of(log: Any, session: str) -> list[str]:
+    return [event.type for event in events_of(log, session)]
+
+
+# --- what a model is told ---------------------------------------------------------------------------------------------
+
+
+def test_the_prompt_follows_the_policy_while_the_kit_is_in_use(root: Path, policy: Path) -> None:
+    with make_kit(root) as kit:
+        before = kit.version
+        assert "beta" in kit.instructions
+        policy.write_text(deny("beta"), encoding="utf-8")
+        assert "beta" not in kit.instructions and "demo" in kit.instructions
+        assert kit.version != before
+        assert kit.call_sync("skill_load", {"skill": "beta"}).status == "denied"
+        policy.write_text("", encoding="utf-8")
+        assert kit.version == before, "it says what is told, and not when"
+
+
+def test_a_reload_finds_new_skills_for_all_sessions(root: Path, make_skill: Any) -> None:
+    with make_kit(root) as kit, kit.session() as session:
+        before = session.version
+        make_skill(root / "late", body="LATE-BODY\n", description="Came later.")
+        assert session.call_sync("skill_load", {"skill": "late"}).code == "skill-not-found"
+        assert session.version == before
+        assert kit.reload().added == ("explicit:late",)
+        assert "Came later." in session.instructions and session.version != before
+        assert "LATE-BODY" in session.call_sync("skill_load", {"skill": "late"}).content
+        after = kit.version
+        (root / "late" / "more.md").write_text("more")
+        kit.reload()
+        assert kit.version == after, "the text for the model is the same"
+
+
+def test_only_skill_tools_are_offered_unless_more_is_asked_for(root: Path) -> None:
+    def names(**options: Any) -> list[str]:
+        return [spec.name for spec in make_kit(root, **options).tools]
+
+    skills = ["skill_load", "skill_list_docs", "skill_select_docs", "skill_read", "skill_run"]
+    files = ["read_file", "list_dir", "grep"]
+    assert names() == skills
+    assert names(offer="files") == [*skills, *files]
+    assert names(offer=["skill_load", "grep", "skill_search", "update_plan"]) == [
+        *("skill_load", "skill_search", "update_plan", "grep")
+    ]
+    enabled = {"tools.enable": ["write_file", "network_request"]}
+    assert names(settings=enabled) == skills
+    assert names(settings=enabled, offer="files") == [*skills, *files, "write_file"]
+    assert names(offer=["skill_load"], tools=stock) == ["skill_load", "stock"]
+
+
+def test_an_offer_of_what_is_not_there_names_what_is(root: Path) -> None:
+    with pytest.raises(ConfigError, match="no tool") as raised:
+        make_kit(root, offer=["skill_lod"])
+    assert raised.value.code == "tool-unknown" and "skill_load" in str(raised.value.hint)
+    with pytest.raises(ConfigError) as raised:
+        make_kit(root, offer="file")
+    assert "files" in str(raised.value.hint)
+    with pytest.raises(ConfigError, match="switched off"):
+        make_kit(root, offer=["write_file"])
+    with pytest.raises(ConfigError) as raised:
+        make_kit(root, prefix="my tools/")
+    assert raised.value.code == "prefix-invalid"
+
+
+def test_the_guidance_names_what_is_offered_and_nothing_else(root: Path) -> None:
+    text = make_kit(root, offer=["skill_load", "skill_read"]).instructions
+    assert "call skill_load at once" in text and "Then skill_read for the docs it needs." in text
+    for absent in ("skill_run", "skill_list_docs", "skill_select_docs", "update_plan", "include_all_docs", "out/"):
+        assert absent not in text
+    lean = make_kit(root, offer=["skill_load"], settings={"tools.profile": "lean"}).instructions
+    assert "skill_read" not in lean and "skill_run" not in lean and "call skill_load at once" in lean
+
+
+def test_a_prefix_is_before_every_name_that_a_model_is_told(root: Path) -> None:
+    plain = {spec.name for spec in make_kit(root, offer="files").tools}
+    with make_kit(root, prefix="pdf_", offer="files", tools=stock, approve=None) as kit:
+        assert {spec.name for spec in kit.tools} == {f"pdf_{name}" for name in [*plain, "stock"]}
+        told = kit.instructions + json.dumps(kit.schemas())
+        for name in plain:
+            if "_" in name:
+                assert told.count(name) == told.count(f"pdf_{name}"), name
+        assert "DEMO-BODY" in kit.call_sync("pdf_skill_load", {"skill": "demo"}).content
+        assert kit.call_sync("pdf_stock", {"item": "nut"}).content == "nut: 3"
+        early = kit.call_sync("pdf_skill_run", {"skill": "beta", "command": "true"})
+        assert "with pdf_skill_load" in early.content
+        question = kit.call_sync("pdf_" + RUN[0], RUN[1], id="c1").question
+        assert question is not None and question.tool == "pdf_skill_run"
+
+
+def test_schemas_have_the_form_of_each_provider(root: Path) -> None:
+    kit = make_kit(root)
+    assert kit.schemas("mcp")[0]["inputSchema"]["required"] == ["skill"]
+    assert kit.schemas("gemini")[0]["parametersJsonSchema"]["required"] == ["skill"]
+    assert kit.schemas("bedrock")[0]["toolSpec"]["inputSchema"]["json"]["required"] == ["skill"]
+    unknown: Any = "opanai"
+    with pytest.raises(ConfigError, match="no form"):
+        kit.schemas(unknown)
+
+
+# --- outcomes ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_outcome_says_yes_or_no_and_all_that_a_model_has_to_know(root: Path) -> None:
+    with make_kit(root) as kit:
+        early = kit.call_sync(*RUN)
+        assert not early.ok and early.hint and early.content.startswith("failed [skill-not-loaded]: The skill 'demo'")
+        assert early.content.endswith(early.hint)
+        loaded = kit.call_sync(*LOAD)
+        assert loaded.ok and "DEMO-BODY" in loaded.content and loaded.files == ()
+        ran = kit.call_sync("skill_run", {**RUN[1], "output_files": ["out/*"]})
+        assert ran.ok and [file["name"] for file in ran.files] == ["out/r.txt"]
+        assert ran.question is None
+
+
+def stock(item: str) -> str:
+    """Says how many there are."""
+    return f"{item}: 3"
+
+
+def test_own_tools_files_and_skills_in_use(root: Path, tmp_path: Path) -> None:
+    given, other = tmp_path / "sales.csv", tmp_path / "costs.csv"
+    given.write_text("1,2\n")
+    other.write_text("3,4\n")
+    log = MemoryEventLog()
+    kit = make_kit(root, tools=[stock], files=given, use=["demo"], store=log)
+    with kit, kit.session("s", files=[other], use=["beta"]) as session:
+        assert session.call_sync("stock", {"item": "bolt"}).content == "bolt: 3"
+        cat = {"skill": "demo", "command": "cat $WORK_DIR/inputs/*.csv"}
+        assert json.loads(session.call_sync("skill_run", cat).content)["stdout"] == "3,4\n1,2\n"
+        told = session.instructions
+        assert "Files given:\n- inputs/sales.csv\n- inputs/costs.csv" in told
+        assert "DEMO-BODY" in told and "BETA-BODY" in told
+        assert "DEMO-BODY" in kit.instructions and "BETA-BODY" not in kit.instructions
+    started = events_of(log, "s")[0]
+    assert [part.text for part in started.attachments] == ["inputs/sales.csv", "inputs/costs.csv"]
+    with pytest.raises(ConfigError, match="There is no file"):
+        make_kit(root, files="nothing.csv")
+    with make_kit(root) as kit, pytest.raises(SkillNotFound), kit.session(use=["nope"]):
+        pass
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_named_session_goes_on_in_another_kit(root: Path, tmp_path: Path) -> None:
+    store = str(tmp_path / "log.db")
+    with make_kit(root, store=store, session="talk") as kit:
+        assert kit.call_sync(*LOAD).ok
+    with make_kit(root, store=store) as kit, kit.session("talk") as session:
+        assert "went there" in session.call_sync(*RUN).content
+    events = events_of(SqliteEventLog(store), "talk")
+    calls = [event.call.id for event in events if event.type == "call_planned"]
+    assert calls == ["call-1", "call-2"], "no id is used twice"
+    assert [event.resumes is None for event in events if event.type == "run_started"] == [True, False]
+
+
+def test_sessions_of_one_kit_share_its_library_and_nothing_else(root: Path) -> None:
+    log = MemoryEventLog()
+
+    async def work() -> None:
+        async with make_kit(root, store=log) as kit:
+            async with kit.session("a", user="ann") as one, kit.session("b", user="bob") as other:
+                await one.call(*LOAD)
+                assert (await other.call(*RUN)).code == "skill-not-loaded"
+                assert (await one.call(*RUN)).ok
+                with pytest.raises(WorkspaceError) as raised:
+                    await kit.session("a", user="ann").call(*LOAD)
+                assert raised.value.code == "session-in-use"
+            with pytest.raises(ConfigError) as closed:
+                await one.call(*LOAD)
+            assert closed.value.code == "kit-closed" and "goes on" in str(closed.value.hint)
+            async with kit.session("a", user="ann") as again:
+                assert (await again.call(*RUN)).ok, "also in memory"
+
+    asyncio.run(work())
+    assert [event.type for event in events_of(log, "b", user="bob")][-1] == "run_finished"
+
+
+def test_closing_the_kit_closes_its_sessions(root: Path) -> None:
+    log = MemoryEventLog()
+    with make_kit(root, store=log) as kit:
+        session = kit.session("left")
+        session.call_sync(*LOAD)
+    assert types_of(log, "left")[-1] == "run_finished"
+    with pytest.raises(ConfigError, match="closed"):
+        session.call_sync(*LOAD)
+    assert not [thread for thread in threading.enumerate() if thread.name == "prowess-kit"]
+
+
+def test_an_error_in_the_body_is_recorded_as_one(root: Path) -> None:
+    log = MemoryEventLog()
+
+    async def work() -> None:
+        async with make_kit(root, store=log) as kit, kit.session("s") as session:
+            await session.call(*LOAD)
+            raise ValueError("a mistake of mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        asyncio.run(work())
+    end = events_of(log, "s")[-1]
+    assert (end.stop_reason, end.code) == ("error", "caller-raised") and "a mistake of mine" in end.text
+    with pytest.raises(KeyError), make_kit(root, store=log, session="t") as kit:
+        kit.call_sync(*LOAD)
+        raise KeyError("x")
+    assert events_of(log, "t")[-1].stop_reason == "error"
+
+
+def test_a_kit_that_was_not_called_leaves_nothing(root: Path) -> None:
+    log = MemoryEventLog()
+    before = threading.active_count()
+    with make_kit(root, store=log) as kit:
+        assert kit.instructions and kit.tools and kit.version
+        assert threading.active_count() == before
+    assert asyncio.run(log.sessions()) == []
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def test_a_waiting_call_has_a_question_and_runs_after_the_answer(root: Path) -> None:
+    async def work() -> None:
+        async with make_kit(root, approve=None) as kit:
+            await kit.call(*LOAD)
+            outcome = await kit.call(*RUN, id="c1")
+            assert outcome.status == "waiting" and not outcome.ok
+            question = outcome.question
+            assert question is not None
+            assert (question.call_id, question.tool) == ("c1", "skill_run")
+            assert question.args["command"] == RUN[1]["command"]
+            assert question.why and question.about["skill"] == "explicit:demo"
+            json.dumps(question.to_dict())
+            assert await kit.waiting() == [question]
+            await kit.answer("c1", "once", by="ann")
+            assert await kit.waiting() == []
+            assert (await kit.decide(*RUN, id="c1")).verdict == "allow"
+            assert "went there" in (await kit.call(*RUN, id="c1")).content
+            assert (await kit.call(*RUN, id="c1")).status == "waiting", "once is once"
+
+    asyncio.run(work())
+
+
+def test_a_refusal_is_recorded_with_its_reason_and_its_author(root: Path) -> None:
+    log = MemoryEventLog()
+    with make_kit(root, approve=None, store=log, session="s") as kit:
+        kit.call_sync(*LOAD)
+        kit.call_sync(*RUN, id="c1")
+        kit.answer_sync("c1", "no, because it is late", by="ann")
+        denied = kit.call_sync(*RUN, id="c1")
+        assert denied.status == "denied" and "it is late" in denied.content
+    answers = [event for event in events_of(log, "s") if event.type == "approval_answered"]
+    assert (answers[0].by, answers[0].answer, answers[0].why) == ("ann", "no", "it is late")
+
+
+def test_an_answer_for_the_run_and_one_for_ever(root: Path) -> None:
+    with make_kit(root, approve=None) as kit:
+        kit.call_sync(*LOAD)
+        kit.call_sync(*RUN, id="c1")
+        kit.answer_sync("c1", "run")
+        assert kit.call_sync(*RUN, id="c1").ok and kit.call_sync(*RUN, id="c2").ok
+    with make_kit(root, approve=None) as kit:
+        kit.call_sync(*LOAD)
+        assert kit.call_sync(*RUN, id="c1").status == "waiting"
+        kit.answer_sync("c1", "always", by="ann")
+        assert kit.call_sync(*RUN, id="c1").ok
+    with make_kit(root, approve=None) as kit:
+        kit.call_sync(*LOAD)
+        assert kit.call_sync(*RUN, id="c1").ok
+
+
+def test_an_answer_counts_for_the_call_that_it_is_about_only(root: Path) -> None:
+    with make_kit(root, approve=None) as kit:
+        kit.call_sync(*LOAD)
+        kit.call_sync(*RUN, id="c1")
+        kit.answer_sync("c1", "once")
+        other = {"skill": "demo", "command": "bash scripts/go.sh elsewhere"}
+        assert kit.decide_sync("skill_run", other, id="c1").verdict == "ask"
+        assert kit.call_sync("skill_run", other, id="c1").status == "waiting"
+
+
+def test_an_answer_that_fits_nothing_is_an_error(root: Path) -> None:
+    with make_kit(root, approve=None) as kit:
+        kit.call_sync(*LOAD, id="c0")
+        kit.call_sync(*RUN, id="call-17")
+        with pytest.raises(StoreError) as raised:
+            kit.answer_sync("call-71", "once")
+        assert raised.value.code == "call-unknown" and "call-17" in str(raised.value.hint)
+        assert "session.waiting()" in str(raised.value.hint)
+        with pytest.raises(StoreError) as raised:
+            kit.answer_sync("c0", "once")
+        assert raised.value.code == "not-waiting"
+        with pytest.raises(ConfigError) as invalid:
+            kit.answer_sync("call-17", "perhaps")
+        assert invalid.value.code == "answer-invalid"
+        kit.answer_sync("call-17", True)
+        with pytest.raises(StoreError) as raised:
+            kit.answer_sync("call-17", "no")
+        assert raised.value.code == "already-answered"
+
+
+def test_questions_outlive_the_kit(root: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"store": str(tmp_path / "log.db"), "session": "talk", "approve": None}
+    with make_kit(root, **given) as kit:
+        kit.call_sync(*LOAD)
+        kit.call_sync(*RUN, id="c1")
+    assert events_of(SqliteEventLog(given["store"]), "talk")[-1].stop_reason == "waiting"
+    with make_kit(root, **given) as kit:
+        assert [question.call_id for question in kit.waiting_sync()] == ["c1"]
+    with make_kit(root, **given) as kit:
+        kit.answer_sync("c1", "once", by="ann")
+    with make_kit(root, **given) as kit:
+        assert kit.waiting_sync() == []
+        assert kit.call_sync(*RUN, id="c1").ok
+
+
+def test_the_command_line_answers_for_a_kit_that_is_closed(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".agent").mkdir()
+    given: dict[str, Any] = {"store": None, "session": "talk", "approve": None}
+    with make_kit(root, **given) as kit:
+        kit.call_sync(*LOAD)
+        kit.call_sync(*RUN, id="c1")
+        during = run_here(["approvals", "answer", "c1", "yes"], cwd=tmp_path)
+        assert during.code == 1 and "session-in-use" in during.err
+    assert "# in the program that asked: make the call c1 again" in run_here(["approvals"], cwd=tmp_path).out
+    assert run_here(["approvals", "answer", "c1", "yes"], cwd=tmp_path).code == 0
+    with make_kit(root, **given) as kit:
+        assert kit.waiting_sync() == [] and kit.call_sync(*RUN, id="c1").ok
+    assert "0 questions" in run_here(["approvals"], cwd=tmp_path).err
+
+
+def test_a_decision_can_be_had_without_the_call(root: Path, policy: Path) -> None:
+    log = MemoryEventLog()
+    policy.write_text(deny("beta"), encoding="utf-8")
+
+    async def work() -> None:
+        async with make_kit(root, approve=None, store=log, session="s") as kit:
+            assert (await kit.decide("skill_load", {"skill": "demo"})).verdict == "allow"
+            denied = await kit.decide("skill_load", {"skill": "beta"})
+            assert denied.verdict == "deny" and "Not this one." in denied.why
+            early = await kit.decide(*RUN)
+            assert (early.verdict, early.rule) == ("deny", "skill-not-loaded")
+            assert (await kit.decide("skill_lod", {})).rule == "invalid-call"
+            assert types_of_now(log) == []
+            await kit.call(*LOAD)
+            before = types_of_now(log)
+            asked = await kit.decide(*RUN, id="c1")
+            assert asked.verdict == "ask" and asked.about["skill"] == "explicit:demo" and asked.why
+            assert types_of_now(log) == before, "nothing is written"
+        async with make_kit(root, approve=["skill_run"]) as kit:
+            await kit.call(*LOAD)
+            assert (await kit.decide(*RUN)).verdict == "allow", "nobody would be asked"
+
+    def types_of_now(log: Any) -> list[str]:
+        with ThreadPoolExecutor() as pool:
+            return pool.submit(types_of, log, "s").result()
+
+    asyncio.run(work())
+
+
+# --- threads and loops ------------------------------------------------------------------------------------------------
+
+
+def test_one_kit_in_one_event_loop_after_another(root: Path) -> None:
+    with make_kit(root) as kit:
+        assert asyncio.run(kit.call(*LOAD)).ok
+        for _ in range(3):
+            assert "went there" in asyncio.run(kit.call(*RUN)).content
+        assert "went there" in kit.call_sync(*RUN).content
+
+
+def test_many_threads_and_loops_at_once(root: Path) -> None:
+    log = MemoryEventLog()
+    count = 6
+    together = threading.Barrier(count)
+
+    def call(number: int) -> bool:
+        together.wait()
+        if number % 2:
+            return kit.call_sync(*RUN, id=f"c{number}").ok
+        return asyncio.run(kit.call(*RUN, id=f"c{number}")).ok
+
+    with make_kit(root, store=log, session="s") as kit, ThreadPoolExecutor(count) as pool:
+        kit.call_sync(*LOAD)
+        assert all(pool.map(call, range(count)))
+    acted = {event.call_id for event in events_of(log, "s") if event.type == "call_acted"}
+    assert {f"c{number}" for number in range(count)} <= acted
+
+
+class Seen:
+    """Where each callback of a kit ran: thread, event loop, and the caller's context variable."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, set[tuple[int, Any, str]]] = {}
+
+    def note(self, name: str) -> None:
+        try:
+            loop: Any = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        self.places.setdefault(name, set()).add((threading.get_ident(), loop, who.get()))
+
+    def make_kit(self, root: Path) -> prowess.SkillKit:
+        async def slow(item: str) -> str:
+            await asyncio.sleep(0)
+            self.note("async tool")
+            return item
+
+        def plain(item: str) -> str:
+            self.note("def tool")
+            return item
+
+        async def approve(call: Any, decision: Any) -> str:
+            self.note("approve")
+            return "once"
+
+        async def ask(question: str, choices: Any) -> str:
+            self.note("ask")
+            return "blue"
+
+        def on_event(envelope: Any) -> None:
+            self.note("on_event")
+
+        async def on_event_too(envelope: Any) -> None:
+            self.note("async on_event")
+
+        return make_kit(root, tools=[slow, plain], approve=approve, ask=ask, on_event=[on_event, on_event_too])
+
+    def on_output(self, stream: str, data: bytes) -> None:
+        self.note("on_output")
+
+    calls = (*(LOAD, RUN, ("slow", {"item": "a"}), ("plain", {"item": "b"}), ("ask_user", {"question": "Which?"})),)
+    everything = frozenset(("async tool", "def tool", "approve", "ask", "on_event", "async on_event", "on_output"))
+
+
+def test_callbacks_run_in_the_loop_of_the_caller(root: Path) -> None:
+    seen = Seen()
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        who.set("ann")
+        async with seen.make_kit(root) as kit:
+            for call in seen.calls:
+                assert (await kit.call(*call, on_output=seen.on_output)).ok
+        here = {(threading.get_ident(), loop, "ann")}
+        plain = seen.places.pop("def tool")
+        assert [(each[1], each[2]) for each in plain] == [(None, "ann")], "in a thread, so that it may block"
+        assert all(place == here for place in seen.places.values()), seen.places
+        assert {*seen.places, "def tool"} == seen.everything
+
+    asyncio.run(work())
+
+
+def test_callbacks_run_in_the_thread_that_waits(root: Path) -> None:
+    seen = Seen()
+    with seen.make_kit(root) as kit:
+        token = who.set("ann")
+        for call in seen.calls:
+            assert kit.call_sync(*call, on_output=seen.on_output).ok
+        who.reset(token)
+        assert {*seen.places} == seen.everything
+        for name, places in seen.places.items():
+            for thread, _, person in places:
+                assert thread == threading.get_ident(), name
+                assert person == "ann", name
+
+
+def test_a_sync_call_inside_a_running_loop_does_not_wait_for_that_loop(root: Path) -> None:
+    seen = Seen()
+
+    async def work() -> None:
+        who.set("ann")
+        with seen.make_kit(root) as kit:
+            for call in seen.calls:
+                assert kit.call_sync(*call, on_output=seen.on_output).ok
+        for name in ("def tool", "on_event", "on_output"):
+            assert {each[0] for each in seen.places[name]} == {threading.get_ident()}, name
+        for places in seen.places.values():
+            assert {each[2] for each in places} == {"ann"}
+        assert {*seen.places} == seen.everything
+
+    asyncio.run(work())
+
+
+def test_a_tool_may_call_the_kit_itself(root: Path) -> None:
+    async def within(item: str) -> str:
+        return (await kit.call("skill_load", {"skill": item})).content
+
+    def within_too(item: str) -> str:
+        return (
+            kit.call_sync("skill_load", {"skill": item}).content
+            + prowess.run_sync("go", skills=root, store="memory:", tools=[stock], model=ScriptedModel(script)).text
+        )
+
+    script = [{"calls": [{"tool": "stock", "args": {"item": "nut"}}]}, {"text": "done"}]
+    with make_kit(root, tools=[within, within_too]) as kit:
+        assert "DEMO-BODY" in kit.call_sync("within", {"item": "demo"}).content
+        assert "BETA-BODY" in asyncio.run(kit.call("within", {"item": "beta"})).content
+        assert "done" in kit.call_sync("within_too", {"item": "demo"}).content
+        assert "done" in asyncio.run(kit.call("within_too", {"item": "demo"})).content
+
+
+def test_a_sync_call_may_stop_a_loop_that_awaits_another_call(root: Path) -> None:
+    async def work() -> None:
+        began, go = asyncio.Event(), asyncio.Event()
+
+        async def pause(item: str) -> str:
+            began.set()
+            await go.wait()
+            return item
+
+        async with make_kit(root, tools=pause) as kit:
+            call = asyncio.ensure_future(kit.call("pause", {"item": "a"}))
+            await began.wait()
+            assert kit.call_sync(*LOAD).ok and kit.call_sync(*RUN).ok
+            go.set()
+            assert (await call).content == "a"
+
+    asyncio.run(work())
+
+
+def test_an_interrupt_in_a_tool_of_a_sync_call_is_raised_and_recorded(root: Path) -> None:
+    def stop(item: str) -> str:
+        raise KeyboardInterrupt
+
+    log = MemoryEventLog()
+    with make_kit(root, tools=stop, store=log, session="s") as kit:
+        with pytest.raises(KeyboardInterrupt):
+            kit.call_sync("stop", {"item": "a"})
+        assert kit.call_sync(*LOAD).ok
+    assert [event.outcome.status for event in events_of(log, "s") if event.type == "call_acted"] == [
+        "interrupted",
+        "ok",
+    ]
+
+
+def test_an_error_of_a_tool_is_an_outcome_wherever_it_runs(root: Path) -> None:
+    def bad(item: str) -> str:
+        raise ValueError("bad item")
+
+    async def worse(item: str) -> str:
+        raise ToolFailed("worse item")
+
+    with make_kit(root, tools=[bad, worse]) as kit:
+        for call in (kit.call_sync, lambda *args: asyncio.run(kit.call(*args))):
+            raised = call("bad", {"item": "a"})
+            assert raised.code == "tool-raised" and "bad item" in raised.content and str(raised.hint) in raised.content
+            assert "worse item" in call("worse", {"item": "a"}).content
+
+
+def test_an_observer_that_fails_is_reported_and_stops_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def bad(envelope: Any) -> None:
+        raise ValueError("broken eye")
+
+    def bad_output(stream: str, data: bytes) -> None:
+        raise ValueError("broken ear")
+
+    with make_kit(root, on_event=bad) as kit:
+        assert kit.call_sync(*LOAD).ok
+        assert kit.call_sync(*RUN, on_output=bad_output).ok
+    said = capsys.readouterr().err
+    assert said.count("broken eye") == 1 and said.count("broken ear") == 1
+
+
+def test_output_arrives_while_the_script_runs(root: Path) -> None:
+    async def work() -> None:
+        said = asyncio.Event()
+        together = b""
+
+        def hear(stream: str, data: bytes) -> None:
+            nonlocal together
+            together += data
+            if b"first" in together:
+                said.set()
+
+        async with make_kit(root) as kit:
+            await kit.call(*LOAD)
+            command = "echo first; while ! test -e $WORK_DIR/go; do sleep 0.05; done; echo second"
+            run = asyncio.create_task(kit.call("skill_run", {"skill": "demo", "command": command}, on_output=hear))
+            await said.wait()
+            await kit.call("skill_run", {"skill": "demo", "command": "touch $WORK_DIR/go"})
+            assert (await run).ok
+            assert together == b"first\nsecond\n"
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("how", ["cancel", "wait_for"])
+def test_cancelling_the_caller_ends_the_call_and_its_processes(root: Path, how: str) -> None:
+    log = MemoryEventLog()
+
+    async def work() -> None:
+        began: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        async with make_kit(root, store=log, session="s") as kit:
+            await kit.call(*LOAD)
+            args = {"skill": "demo", "command": "sleep 600 & echo $!; wait"}
+            call = asyncio.ensure_future(
+                kit.call("skill_run", args, on_output=lambda stream, data: began.set_result(int(data)))
+            )
+            pid = await began
+            if how == "cancel":
+                call.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+            else:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(call, 0)
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+            assert (await kit.call(*RUN)).ok, "and the kit goes on"
+
+    asyncio.run(work())
+    acted = [event.outcome.status for event in events_of(log, "s") if event.type == "call_acted"]
+    assert acted == ["ok", "interrupted", "ok"]
+
+
+def test_cancelling_the_caller_cancels_its_tool(root: Path) -> None:
+    async def work() -> None:
+        began, ended = asyncio.Event(), asyncio.Event()
+
+        async def hang(item: str) -> str:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            return item
+
+        async with make_kit(root, tools=hang) as kit:
+            call = asyncio.ensure_future(kit.call("hang", {"item": "a"}))
+            await began.wait()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert ended.is_set()
+
+    asyncio.run(work())
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+def start(program: str, *args: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(program), *map(str, args)]
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+WAITING = """
+    import sys, prowess
+    kit = prowess.SkillKit(sys.argv[1], store=sys.argv[2], artifacts="memory:", executor="local", session="talk")
+    kit.call_sync("skill_load", {"skill": "demo"})
+    args = {"skill": "demo", "command": "bash scripts/go.sh there"}
+    print(kit.call_sync("skill_run", args, id="c1").status, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_session_goes_on_after_its_process_was_killed(root: Path, tmp_path: Path) -> None:
+    store = tmp_path / "log.db"
+    command = [sys.executable, "-c", textwrap.dedent(WAITING), str(root), str(store)]
+    with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "waiting\n"
+        killed.kill()
+    with make_kit(root, store=str(store), session="talk", approve=None) as kit:
+        assert [question.call_id for question in kit.waiting_sync()] == ["c1"]
+        kit.answer_sync("c1", "once", by="ann")
+        assert "went there" in kit.call_sync(*RUN, id="c1").content
+
+
+FORKED = """
+    import os, sys, prowess
+    kit = prowess.SkillKit(sys.argv[1], store="memory:", artifacts="memory:")
+    if os.fork() == 0:  # nobody has called it yet
+        with kit:
+            print("early", kit.call_sync("skill_load", {"skill": "demo"}).status, flush=True)
+        os._exit(0)
+    os.wait()
+    with kit:
+        kit.call_sync("skill_load", {"skill": "demo"})
+        if os.fork() == 0:
+            try:
+                kit.call_sync("skill_load", {"skill": "demo"})
+            except prowess.ConfigError as error:
+                print("late", error.code, error.hint, "demo" in kit.instructions, flush=True)
+            kit.close()
+            os._exit(0)
+        os.wait()
+        print("parent", kit.call_sync("skill_load", {"skill": "demo"}).status, flush=True)
+"""
+
+
+def test_after_a_fork_the_error_says_what_to_do(root: Path) -> None:
+    said, errors = start(FORKED, root).communicate(timeout=GUARD_S)
+    hint = "Make a SkillKit in each worker process, after the fork."
+    assert said.splitlines() == ["early ok", f"late kit-forked {hint} True", "parent ok"], errors
+
+
+INTERRUPTED = """
+    import sys, prowess
+    kit = prowess.SkillKit(sys.argv[1], store="memory:", artifacts="memory:", executor="local", approve=["skill_run"])
+    with kit:
+        kit.call_sync("skill_load", {"skill": "demo"})
+        args = {"skill": "demo", "command": "sleep 600 & echo $!; wait"}
+        try:
+            kit.call_sync("skill_run", args, on_output=lambda stream, data: print(int(data), flush=True))
+        except KeyboardInterrupt:
+            print("interrupted", kit.call_sync("skill_load", {"skill": "demo"}).status, flush=True)
+"""
+
+
+def test_ctrl_c_ends_the_call_and_its_processes(root: Path) -> None:
+    with start(INTERRUPTED, root) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted ok\n"
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        assert process.wait(GUARD_S) == 0
+
+
+UNCLOSED = """
+    import sys, prowess
+    kit = prowess.SkillKit(sys.argv[1], store="memory:", artifacts="memory:", executor="local", approve=["skill_run"])
+    kit.call_sync("skill_load", {"skill": "demo"})
+    print(kit.call_sync("skill_run", {"skill": "demo", "command": "echo ran"}).ok)
+"""
+
+
+def test_a_kit_that_nobody_closed_does_not_keep_the_process(root: Path) -> None:
+    process = start(UNCLOSED, root)
+    said, errors = process.communicate(timeout=GUARD_S)
+    assert (said, errors, process.returncode) == ("True\n", "", 0)
