@@ -44,6 +44,9 @@ if TYPE_CHECKING:  # the names of _HOME, for type checkers and editors; a test c
     from prowess.errors import SkillNotFound as SkillNotFound
     from prowess.errors import ToolFailed as ToolFailed
     from prowess.errors import ToolRetry as ToolRetry
+    from prowess.models.actions.model import StructuredActions as StructuredActions
+    from prowess.models.providers.anthropic import AnthropicModel as AnthropicModel
+    from prowess.models.providers.openai import OpenAIModel as OpenAIModel
     from prowess.runtime.agent import Agent as Agent
     from prowess.runtime.agent import AgentSession as AgentSession
     from prowess.runtime.api import run as run
@@ -56,6 +59,7 @@ if TYPE_CHECKING:  # the names of _HOME, for type checkers and editors; a test c
     from prowess.runtime.library import Library as Library
     from prowess.runtime.library import LibraryView as LibraryView
     from prowess.runtime.library import discover as discover
+    from prowess.runtime.own_executor import make_executor as make_executor
     from prowess.runtime.runtime import open_runtime as open_runtime
     from prowess.runtime.skill_kit import SkillKit as SkillKit
     from prowess.skills.catalog import Catalog as Catalog
@@ -76,7 +80,15 @@ if TYPE_CHECKING:  # the names of _HOME, for type checkers and editors; a test c
     from prowess.skills.skill import Entry as Entry
     from prowess.skills.skill import Root as Root
     from prowess.skills.skill import Skill as Skill
+    from prowess.stores.artifacts import FolderArtifacts as FolderArtifacts
+    from prowess.stores.postgres import PostgresEventLog as PostgresEventLog
+    from prowess.stores.sqlite import SqliteEventLog as SqliteEventLog
     from prowess.tools.function import tool as tool
+    from prowess.tools.toolset import Joined as Joined
+    from prowess.tools.toolset import Only as Only
+    from prowess.tools.toolset import Prefixed as Prefixed
+    from prowess.tools.toolset import Renamed as Renamed
+    from prowess.tools.toolset import Tools as Tools
     from prowess.workspace.run_file import RunFile as RunFile
 
 __version__ = "0.1.0"
@@ -86,20 +98,28 @@ _HOME = {
     "Agent": "prowess.runtime.agent",
     "AgentSession": "prowess.runtime.agent",
     "AgentSpec": "prowess.agent.agent",
+    "AnthropicModel": "prowess.models.providers.anthropic",
     "Catalog": "prowess.skills.catalog",
     "CatalogPlan": "prowess.core.values",
     "Changes": "prowess.skills.skill",
     "ConfigError": "prowess.errors",
     "Entry": "prowess.skills.skill",
     "Finding": "prowess.core.values",
+    "FolderArtifacts": "prowess.stores.artifacts",
+    "Joined": "prowess.tools.toolset",
     "KitSession": "prowess.runtime.kit_session",
     "Library": "prowess.runtime.library",
     "LibraryView": "prowess.runtime.library",
     "Limits": "prowess.agent.agent",
+    "Only": "prowess.tools.toolset",
+    "OpenAIModel": "prowess.models.providers.openai",
     "Outcome": "prowess.core.values",
+    "PostgresEventLog": "prowess.stores.postgres",
+    "Prefixed": "prowess.tools.toolset",
     "Properties": "prowess.skills.reference",
     "ProwessError": "prowess.errors",
     "Question": "prowess.core.values",
+    "Renamed": "prowess.tools.toolset",
     "Report": "prowess.runtime.check",
     "ResourceNotFound": "prowess.errors",
     "Result": "prowess.agent.agent",
@@ -113,13 +133,17 @@ _HOME = {
     "SkillNotFound": "prowess.errors",
     "SkillPlace": "prowess.runtime.arguments",
     "SkillSource": "prowess.core.ports",
+    "SqliteEventLog": "prowess.stores.sqlite",
+    "StructuredActions": "prowess.models.actions.model",
     "ToolContext": "prowess.core.tool_context",
     "ToolFailed": "prowess.errors",
     "ToolRetry": "prowess.errors",
+    "Tools": "prowess.tools.toolset",
     "check": "prowess.runtime.check",
     "discover": "prowess.runtime.library",
     "find_skill_md": "prowess.skills.reference",
     "load": "prowess.skills.load",
+    "make_executor": "prowess.runtime.own_executor",
     "open_runtime": "prowess.runtime.runtime",
     "parse_front_matter": "prowess.skills.reference",
     "plan_catalog": "prowess.skills.render",

@@ -111,7 +111,7 @@ def test_a_skill_made_in_code_is_denied_as_well(project: Path) -> None:
 
     skill = Skill.from_text("---\nname: made\ndescription: Use when asked.\n---\nDo.\n")
     deny(project, skill.digest)
-    with open_runtime(cwd=str(project), environ=os.environ, more=[skill]) as runtime:
+    with open_runtime(cwd=str(project), environ=os.environ, skills=[skill]) as runtime:
         assert runtime.catalog.visibility(runtime.catalog.get("made")).status == "denied"
 
 

@@ -143,14 +143,14 @@ def test_rules_come_before_the_table_and_after_the_lists() -> None:
     _is(decide(write, enabled, rules=[anything]), "allow", "rule:1 p:1")
 
 
-def test_the_first_file_with_an_answer_decides_and_a_tightening_one_can_only_tighten() -> None:
+def test_the_strictest_file_decides_and_a_tightening_one_can_only_tighten() -> None:
     around = PolicyContext(isolation=SANDBOX, find_program=Located)
     ask = parse_rules('[[rule]]\ncommand = "git"\nverdict = "ask"', "user")
     allow = parse_rules('[[rule]]\ncommand = "git"\nverdict = "allow"', "project")
     deny = tightened(parse_rules('[[rule]]\ncommand = "git push"\nverdict = "deny"\n' * 1, "managed"))
     mild = tightened(parse_rules('[[rule]]\ncommand = "rm"\nverdict = "ask"', "managed"))
     _is(decide(_run("git status"), around, rules=[ask, allow]), "ask", "rule:1 user:1")
-    _is(decide(_run("git status"), around, rules=[allow, ask]), "allow", "rule:1 project:1")
+    _is(decide(_run("git status"), around, rules=[allow, ask]), "ask", "rule:1 user:1")
     for order in ([deny, allow], [allow, deny]):
         _is(decide(_run("git push"), around, rules=order), "deny", "rule:1 managed:1")
         _is(decide(_run("git status"), around, rules=order), "allow", "rule:1 project:1")

@@ -1,5 +1,6 @@
 """Adds a toy one of each thing that grows, and counts the files: a built-in tool, an executor, a store, a setting, an
-event. What is built in is added to a copy of the package; what another package adds comes through real entry points.
+event. What is built in is added to a copy of the package; what another package adds comes through real entry points, or
+is an object that a program gives. Neither imports anything private.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ def test_a_built_in_tool_touches_three_files(place: Place, risk: str) -> None:
 EXECUTOR = """
 from dataclasses import replace
 
-from prowess.workspace.executors.local import make_local
+from prowess import make_executor
 
 
 class Walled:
@@ -189,7 +190,7 @@ class Walled:
 
 
 def make(setup):
-    return Walled(make_local(setup))
+    return Walled(make_executor("local", setup))
 """
 WALLED = {"executor": "walled", "mechanism": "wall", "network": "none", "kind": "sandbox"}
 
@@ -237,7 +238,7 @@ def test_an_executor_that_cannot_be_imported_is_named(place: Place) -> None:
 STORE = """
 from urllib.parse import urlsplit
 
-from prowess.stores.sqlite import SqliteEventLog
+from prowess import SqliteEventLog
 
 
 class Shelf:
@@ -270,6 +271,197 @@ def test_a_store_of_another_package_keeps_sessions(place: Place) -> None:
     config.write_text("store = 'shalf://here'\n", encoding="utf-8")
     refused = place.prowess("sessions", "list", "--config", str(config), code=2)["error"]
     assert refused["code"] == "store-unknown" and "postgresql://…, shelf://…" in refused["hint"]
+
+
+def test_a_file_of_sessions_may_be_written_as_an_address(place: Place) -> None:
+    (place.project / "replies.yaml").write_text("- text: Done.\n", encoding="utf-8")
+    words = ("run", "Do it", "--model", "scripted:replies.yaml", "--session", "mine", "--config", "mine.toml")
+    for store in ("kept.db", "sqlite:///kept.db", f"sqlite:///{place.project}/kept.db"):
+        (place.project / "mine.toml").write_text(f"store = '{store}'\n", encoding="utf-8")
+        ran = place.python("-m", "prowess", *words)
+        assert ran.returncode == 0, ran.stderr
+    listed = place.prowess("sessions", "list", "--config", "mine.toml")["sessions"]
+    assert [(each["session"], each["runs"]) for each in listed] == [("mine", 3)]
+    (place.project / "mine.toml").write_text("store = 'sqlite:///:memory:'\n", encoding="utf-8")
+    refused = place.prowess("sessions", "list", "--config", "mine.toml", code=2)["error"]
+    assert refused["code"] == "store-unknown" and "memory:" in refused["hint"]
+
+
+# --- objects that a program gives -------------------------------------------------------------------------------------
+
+OBJECTS = """
+import asyncio, json
+from collections import defaultdict
+from dataclasses import replace
+from hashlib import sha256
+
+import prowess
+from prowess.errors import StoreError
+from prowess.events import parse_event
+from prowess.ports import (
+    Artifact, ChainHead, Decision, Lease, SessionInfo, SessionKey, ToolCall, check_fence, seal, unknown_session
+)
+from prowess.testing import ScriptedModel
+
+
+MOMENT = "2026-01-01T00:00:00Z"
+
+
+class Evenings:
+    def decide(self, call: ToolCall, decision: Decision) -> Decision:
+        if "6" in str(call.args.get("command")):
+            return replace(decision, verdict="deny", why="Six is for the evening.")
+        return decision
+
+
+class Walled:
+    def __init__(self):
+        self.inner = prowess.make_executor("local")
+        self.programs, self.aclose, self.open = self.inner.programs, self.inner.aclose, self.inner.open
+
+    async def isolation(self):
+        held = await self.inner.isolation()
+        return replace(held, executor="walled", mechanism="wall", network="none", kind="sandbox")
+
+
+class Notebook:
+    def __init__(self):
+        self.stored, self.tokens, self.heads = defaultdict(list), {}, {}
+
+    async def lease(self, key, owner=""):
+        self.tokens[key] = self.tokens.get(key, 0) + 1
+        self.heads.setdefault(key, ChainHead())
+        return Lease(key=key, token=self.tokens[key], owner=owner)
+
+    async def append(self, key, expected_seq, lease, events):
+        head = await self.head(key)
+        check_fence(key, lease, self.tokens[key], expected_seq, head.seq)
+        sealed, lines = seal(key, head, events)
+        self.stored[key] += lines
+        self.heads[key] = ChainHead(seq=head.seq + len(sealed), hash=sealed[-1].hash)
+        return sealed
+
+    async def read(self, key, *, after_seq=0):
+        async for line in self.lines(key, after_seq=after_seq):
+            yield parse_event(json.loads(line))
+
+    async def lines(self, key, *, after_seq=0):
+        for line in self.stored[key][after_seq:]:
+            yield line
+
+    async def head(self, key):
+        if key not in self.heads:
+            raise unknown_session(key)
+        return self.heads[key]
+
+    async def sessions(self, tenant="default", *, app=None, user=None, prefix=""):
+        heads = self.heads.items()
+        return [SessionInfo(key=key, head=head, created_at=MOMENT, updated_at=MOMENT) for key, head in heads]
+
+    async def orphans(self):
+        return []
+
+    async def expire(self, key, at):
+        raise StoreError("A notebook keeps everything.")
+
+    async def delete(self, key):
+        raise StoreError("A notebook keeps everything.")
+
+    async def close(self):
+        raise AssertionError("Whoever made it closes it.")
+
+
+class Drawer:
+    def __init__(self):
+        self.kept = {}
+
+    async def save(self, key, name, data, *, mime_type=None):
+        content = data if isinstance(data, bytes) else b"".join(data)
+        versions = self.kept.setdefault(name, [])
+        versions.append(content)
+        return self._describe(name, len(versions) - 1)
+
+    def _describe(self, name, version):
+        data = self.kept[name][version]
+        digest = sha256(data).hexdigest()
+        facts = {"mime_type": "text/plain", "created_at": MOMENT}
+        return Artifact(name=name, version=version, sha256=digest, size_bytes=len(data), **facts)
+
+    async def load(self, key, name, *, version=None):
+        return self.kept[name][-1 if version is None else version]
+
+    async def stream(self, key, name, *, version=None):
+        yield await self.load(key, name, version=version)
+
+    async def get(self, key, name, *, version=None):
+        return self._describe(name, len(self.kept[name]) - 1 if version is None else version)
+
+    async def names(self, key):
+        return sorted(self.kept)
+
+    async def versions(self, key, name):
+        return list(range(len(self.kept.get(name, ()))))
+
+    async def delete(self, key, name, *, version=None):
+        del self.kept[name]
+
+
+class Vault:
+    async def find(self, name):
+        return "tok-1-secret" if name == "TOKEN" else None
+
+
+def fib(number):
+    command = f"bash -c 'python3 scripts/fib.py {number} | tee out/fib.txt; echo token=$TOKEN'"
+    args = {"skill": "sums", "command": command, "output_files": ["out/*.txt"], "save_as_artifacts": True}
+    return {"tool": "skill_run", "args": args}
+
+
+given = {
+    "policy": [Evenings()],
+    "executor": Walled(),
+    "store": Notebook(),
+    "artifacts": Drawer(),
+    "secrets": Vault(),
+    "on_ask": "deny",
+}
+load = {"tool": "skill_load", "args": {"skill": "sums"}}
+model = ScriptedModel([{"calls": [load]}, {"calls": [fib(3)]}, {"calls": [fib(6)]}, {"text": "Done."}])
+seen = []
+prowess.Agent(model, skills="skills", on_event=seen.append, **given).run_sync("Count", session="mine")
+told = [each.event.outcome for each in seen if each.event.type == "call_acted"]
+
+
+async def with_kit():
+    async with prowess.SkillKit("skills", session="mine", **given) as kit:
+        return [await kit.call("skill_load", {"skill": "sums"}), await kit.call(**fib(4)), await kit.call(**fib(6))]
+
+
+told += asyncio.run(with_kit())
+asyncio.run(given["executor"].aclose())
+key = SessionKey(session="mine")
+print(json.dumps({
+    "statuses": [each.status for each in told],
+    "hidden": "tok-1-secret" not in str(seen) + str(told) and "token=[secret TOKEN]" in told[1].content,
+    "why": told[2].content,
+    "saved": [len(each.data["artifact_files"]) for each in told if "artifact_files" in each.data],
+    "warnings": [each.data["warnings"] for each in told if each.data.get("warnings")],
+    "kept": [len(each) for each in given["artifacts"].kept.values()],
+    "runs": len({json.loads(line)["run"] for line in given["store"].stored[key]}),
+}))
+"""
+
+
+def test_objects_of_a_program_are_used_by_an_agent_and_by_a_kit(place: Place) -> None:
+    shutil.copytree(SOURCE / "builtin_skills" / "python-math", place.project / "skills" / "sums")
+    text = (place.project / "skills" / "sums" / "SKILL.md").read_text(encoding="utf-8")
+    text = text.replace("name: python-math", "name: sums\nrequires: {env: [TOKEN]}")
+    (place.project / "skills" / "sums" / "SKILL.md").write_text(text, encoding="utf-8")
+    found = place.tell(OBJECTS)
+    assert found["statuses"] == ["ok", "ok", "denied"] * 2
+    assert found["hidden"] and "Six is for the evening." in found["why"]
+    assert (found["kept"], found["saved"], found["runs"]) == ([2], [1, 1], 2)
+    assert found["warnings"] == []
 
 
 # --- a setting --------------------------------------------------------------------------------------------------------

@@ -254,7 +254,7 @@ def read(log: MemoryEventLog) -> list[Any]:
 def test_after_three_answers_the_run_ends_as_an_error() -> None:
     result = ask(int, "one", "two", "three")
     assert (result.ok, result.stop_reason, result.code, result.text) == (False, "error", "output-invalid", "three")
-    with pytest.raises(ProwessError, match=r"ended without an answer \(error, output-invalid\)") as caught:
+    with pytest.raises(ProwessError, match="three") as caught:
         _ = result.output
     assert caught.value.code == "output-invalid"
 
@@ -262,9 +262,9 @@ def test_after_three_answers_the_run_ends_as_an_error() -> None:
 def test_a_limit_counts_also_while_it_is_asked_again() -> None:
     result = ask(int, "one", "two", limits={"turns": 2})
     assert result.stop_reason == "limit:turns"
-    with pytest.raises(ProwessError, match=r"limit:turns") as caught:
+    with pytest.raises(ProwessError, match="limit on turns") as caught:
         _ = result.output
-    assert (caught.value.code, "resume=True" in str(caught.value.hint)) == ("no-answer", True)
+    assert (caught.value.code, "resume=True" in str(caught.value.hint)) == ("limit-turns", True)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from prowess.errors import ProwessError
 
@@ -22,3 +23,15 @@ async def find_error(work: Awaitable[object]) -> ProwessError | None:
         what = f"The run failed with {type(error).__name__}{place}."
         return ProwessError(what, code="run-crashed", hint="Run it alone.")
     return None
+
+
+@contextmanager
+def catching(what: str, make: Callable[[str], ProwessError]) -> Iterator[None]:
+    """Turns an exception of foreign code into the error that `make` makes of its text. An error of ours stays."""
+    try:
+        yield
+    except ProwessError:
+        raise
+    except Exception as error:  # an object that a program gave is foreign code
+        text = f"{what} failed: {type(error).__name__}: {error}"
+        raise make(text[:500]) from error

@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from prowess.agent.toolkit_options import KitPolicy, SkillAccess
+from prowess.core.events import ErrorRaised
 from prowess.core.ports import CapabilityRequest
 from prowess.core.tool_table import COMMAND_TOOLS, FILE_TOOLS, NEVER_NARROWED, STEERING_TOOLS, TOOLS
 from prowess.core.values import Decision, ToolCall
 from prowess.errors import SkillError
 from prowess.policy.allowed_tools import AllowedTools, canonical_tools, parse_allowed
 from prowess.policy.decision import PolicyContext, decide, is_isolated, stricter
+from prowess.policy.policy_objects import ask_policies
 from prowess.policy.rules import PolicyQuery, Rules, find_rule
 from prowess.skills.skill import Skill
 from prowess.tools.files.paths import skills_read
@@ -98,8 +100,9 @@ class CallPolicy:
         touched = () if skill is not None else self.find_touched(call)
         return CallFacts(call=call, skill=skill, touched=touched, context=context)
 
-    def decide(self, query: PolicyQuery, facts: CallFacts) -> Decision:
-        """Asks policy about a call or a capability. Rules are read each time: a person may change them meanwhile."""
+    def decide(self, query: PolicyQuery, facts: CallFacts) -> tuple[Decision, Sequence[ErrorRaised]]:
+        """Asks the rules about a call or a capability, then the policy objects. Returns the decision and the mistakes
+        of the objects. Rules are read each time: a person may change them meanwhile."""
         rules = self._options.rules()
         context = facts.context
         decision = decide(query, context, lists=self._lists(), rules=rules)
@@ -110,7 +113,11 @@ class CallPolicy:
         if decision.verdict == "allow" and self._asks_unisolated(context):
             why = f"It would run without isolation. {decision.why}"
             decision = replace(decision, verdict="ask", why=why)
-        return decision
+        objects = self._options.objects
+        if not objects:
+            return decision, ()
+        call = facts.call
+        return ask_policies(objects, query, decision, id=call.id, trigger=call.trigger)
 
     def is_asked_each_time(self, query: PolicyQuery, facts: CallFacts) -> bool:
         rules = self._options.rules()

@@ -197,11 +197,12 @@ class _Loop:
             system=None if system == talk.draft.system else system,
             tools=None if tools == talk.draft.tools else tools,
         )
+        problems = self._kit.offer.take_problems()
         if self._planned:
-            return [started]
+            return [started, *problems]
         self._planned = True
         planned = CatalogPlanned(plan=self._kit.plan)
-        return [started, planned]
+        return [started, planned, *problems]
 
     def _over(self) -> list[NoteAppended]:
         """Notes about skills that were shown once."""

@@ -9,11 +9,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from prowess.agent.toolkit_options import KitPolicy, KitStyle, Offer, SkillAccess
-from prowess.core.events import ProtocolName
-from prowess.core.ports import ShownSkill
+from prowess.core.events import ErrorRaised, ProtocolName
+from prowess.core.ports import Policy, ShownSkill
 from prowess.core.tool_table import FILE_TOOLS, PATH_ARGUMENTS, TOOLS
-from prowess.core.values import CatalogPlan, ToolSpec
+from prowess.core.values import CatalogPlan, Decision, ToolSpec
 from prowess.policy.decision import PolicyContext, decide
+from prowess.policy.policy_objects import ask_policies
 from prowess.policy.rules import PolicyQuery, Rules
 from prowess.skills.catalog import Catalog
 from prowess.skills.render import render_catalog, shown_names
@@ -39,16 +40,29 @@ class SkillOffer:
         self._context = context
         self._style = style
         self._made: _Planned | None = None
+        self._problems: dict[str, ErrorRaised] = {}  # by message
+        self._told: set[str] = set()
+
+    def take_problems(self) -> list[ErrorRaised]:
+        """Returns the mistakes of policy objects that were asked about a skill, each of them once."""
+        new = [problem for message, problem in self._problems.items() if message not in self._told]
+        self._told.update(self._problems)
+        return new
 
     @property
     def plan(self) -> CatalogPlan:
-        """Catalog plan for the current library and rules. Cached, because every turn needs it."""
+        """Catalog plan for the current library and rules. Cached, because every turn needs it. Policy objects can
+        change their mind, so they are asked each time."""
         whole = self._skills.plan()
         rules = self._policy.rules()
+        objects = self._policy.objects
         made = self._made
-        if made is not None and made.whole is whole and made.rules is rules:
+        is_same = made is not None and made.whole is whole and made.rules is rules
+        if made is not None and is_same and not objects:
             return made.plan
-        plan = plan_offer(self._skills.catalog(), whole, self._context, rules)
+        plan = plan_offer(self._skills.catalog(), whole, self._context, rules, objects, self._problems)
+        if made is not None and is_same and made.plan == plan:
+            return made.plan
         self._made = _Planned(whole, rules, plan)
         return plan
 
@@ -69,15 +83,30 @@ class SkillOffer:
         )
 
 
-def plan_offer(catalog: Catalog, plan: CatalogPlan, around: PolicyContext, rules: Sequence[Rules]) -> CatalogPlan:
-    """Removes skills that the rules deny from the catalog plan."""
-    if not rules:
+def plan_offer(
+    catalog: Catalog,
+    plan: CatalogPlan,
+    around: PolicyContext,
+    rules: Sequence[Rules],
+    objects: Sequence[Policy] = (),
+    problems: dict[str, ErrorRaised] | None = None,
+) -> CatalogPlan:
+    """Removes skills that the rules or policy objects deny from the catalog plan. Adds the mistakes of the objects to
+    `problems`."""
+    if not rules and not objects:
         return plan
+
+    def is_denied(id: str) -> bool:
+        decision, mistakes = _decide_load(catalog, id, around, rules, objects)
+        if problems is not None:
+            problems.update({each.message: each for each in mistakes})
+        return decision is not None and decision.verdict == "deny"
+
     denied: set[str] = set()
     kept: dict[str, tuple[str, ...]] = {}
     for name in _LISTED:
         ids = getattr(plan, name)
-        denied.update(id for id in ids if _is_denied(catalog, id, around, rules))
+        denied.update(id for id in ids if is_denied(id))
         kept[name] = tuple(id for id in ids if id not in denied)
     if not denied:
         return plan
@@ -85,10 +114,12 @@ def plan_offer(catalog: Catalog, plan: CatalogPlan, around: PolicyContext, rules
     return plan._replace(**kept, hidden=hidden)
 
 
-def _is_denied(catalog: Catalog, id: str, around: PolicyContext, rules: Sequence[Rules]) -> bool:
+def _decide_load(
+    catalog: Catalog, id: str, around: PolicyContext, rules: Sequence[Rules], objects: Sequence[Policy]
+) -> tuple[Decision | None, Sequence[ErrorRaised]]:
     entry = catalog.find(id)
     if entry is None:
-        return False
+        return None, ()
     request = PolicyQuery(
         tool="skill_load",
         args={"skill": entry.name},
@@ -97,7 +128,9 @@ def _is_denied(catalog: Catalog, id: str, around: PolicyContext, rules: Sequence
         trusted=entry.trusted,
     )
     decision = decide(request, around, rules=rules)
-    return decision.verdict == "deny"
+    if not objects:
+        return decision, ()
+    return ask_policies(objects, request, decision)
 
 
 def list_offer(catalog: Catalog, plan: CatalogPlan) -> list[ShownSkill]:

@@ -10,7 +10,7 @@ from prowess.agent.recorder import EventWriter, SessionSecrets
 from prowess.agent.toolkit_options import SkillAccess
 from prowess.core.events import SkillLoaded, SkillUnloaded
 from prowess.core.values import Trigger
-from prowess.errors import ProwessError, SkillError
+from prowess.errors import ConfigError, ProwessError, SkillError
 from prowess.policy.rules import Rules
 from prowess.skills.skill import Entry, Skill
 from prowess.tools.session_work import LoadedSkill, SessionWork
@@ -114,17 +114,18 @@ class SkillLoader:
         name = text.strip()
         catalog = self._skills.catalog()
         entry = catalog.find(name)
-        if entry is None or not catalog.visibility(entry).model_visible:
+        if entry is None or entry.id in self._hidden():
             return None
         return name
 
     def names(self) -> list[str]:
         """Names of the skills that a model may load."""
-        catalog = self._skills.catalog()
-        return [entry.name for entry in catalog if catalog.visibility(entry).model_visible]
+        hidden = self._hidden()
+        return [entry.name for entry in self._skills.catalog() if entry.id not in hidden]
 
     def search(self, query: str, limit: int) -> Sequence[tuple[Entry, float]]:
-        found = self._skills.search(query, limit)
+        hidden = self._hidden()
+        found = [hit for hit in self._skills.search(query, limit) if hit[0].id not in hidden]
         for rank, (entry, _) in enumerate(found, 1):
             self._ranks[entry.id] = rank
         return found
@@ -138,3 +139,10 @@ class SkillLoader:
         if skill.entry.id in self._offer.plan.hidden:
             return None
         return skill
+
+    def _hidden(self) -> Sequence[str]:
+        """Ids of the skills that a model may not see. A policy that cannot be read is an error of the call itself."""
+        try:
+            return self._offer.plan.hidden
+        except ConfigError:
+            return self._skills.plan().hidden

@@ -145,11 +145,11 @@ class ToolCallRunner:
 
     async def _decide(self, query: PolicyQuery, facts: CallFacts, unwritten: list[Event]) -> Decision:
         """Asks policy, and a person if policy says "ask". Then the person's answer is the verdict."""
-        decision = self.policy.decide(query, facts)
+        decision, problems = self.policy.decide(query, facts)
         if decision.verdict == "ask":
             about = await self._describe(query, facts)
             decision = replace(decision, about=about)
-        events = [*unwritten, self._decided(facts.call, decision)]
+        events = [*unwritten, *problems, self._decided(facts.call, decision)]
         unwritten.clear()
         await self._record.append(*events)
         if decision.verdict != "ask":
@@ -186,7 +186,7 @@ class ToolCallRunner:
         return decision
 
     async def _foresee(self, query: PolicyQuery, facts: CallFacts) -> Decision:
-        decision = self.policy.decide(query, facts)
+        decision, _ = self.policy.decide(query, facts)  # mistakes of policy objects are in its reason
         if decision.verdict != "ask":
             return decision
         about = await self._describe(query, facts)

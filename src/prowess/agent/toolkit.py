@@ -96,10 +96,9 @@ class Toolkit:
         self._plan_limits: Mapping[str, int] = {}
         self._numbers: Counter[str] = Counter()  # of the call ids of each kind
         self._busy: set[asyncio.Future[None]] = set()  # calls that are being made
-        given = self._given_specs()
-        asking = frozenset(spec.name for spec in given if spec.requires_approval)
-        names = frozenset(spec.name for spec in given)
-        context = replace(policy.surroundings, given=names, asking=asking)
+        names = [spec.name for spec in self._given_specs()]
+        asking = [spec.name for spec in self._given_specs() if spec.requires_approval]
+        context = replace(policy.surroundings, given=frozenset(names), asking=frozenset(asking))
         self.offer: SkillOffer = SkillOffer(skills, policy, context, self.style)
         self._loader = SkillLoader(skills, work, self._contents, self.offer, self._record, self.secrets)
         self.shelf: LoadedSkills = self._make_shelf()

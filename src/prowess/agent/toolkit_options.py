@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from prowess.core.events import ApprovalAnswered, ProtocolName
-from prowess.core.ports import Approver, Asker
+from prowess.core.ports import Approver, Asker, Policy
 from prowess.core.tool_table import Profile
 from prowess.core.values import CatalogPlan, Trigger
 from prowess.policy.decision import PolicyContext
@@ -52,6 +52,7 @@ class KitPolicy:
 
     surroundings: PolicyContext = field(default_factory=PolicyContext)
     rules: Callable[[], Sequence[Rules]] = tuple
+    objects: Sequence[Policy] = ()  # asked after the rules
     approvals: StandingApprovals | None = None
     redact: Sequence[str] = ()
     on_ask: Literal["wait", "deny"] = "wait"

@@ -457,6 +457,20 @@ class Approver(Protocol):
     async def __call__(self, call: ToolCall, decision: Decision) -> ApprovalAnswered | None: ...
 
 
+class Policy(Protocol):
+    """Judges calls with code, after the rules of the policy files. It can make a decision stricter, never wider.
+
+    It is asked about every call and every capability, and about skill_load of each skill before a model is told of it.
+    It may be asked often and from several threads, so it answers at once, without I/O. An exception means deny.
+    """
+
+    def decide(self, call: ToolCall, decision: Decision) -> Decision:
+        """Returns the decision, or one with a stricter verdict and the reason in `why`. `decision.about` has facts: the
+        `risk`, the `skill` that the call names, by its id, its `source`, if it is `trusted`, and in `reads` the skills
+        whose files are read. In `call.args` a skill is named as the model wrote it."""
+        ...
+
+
 class Asker(Protocol):
     """Asks the user a question of the model. None means that nobody is there."""
 

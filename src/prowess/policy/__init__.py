@@ -7,6 +7,7 @@
 - decision: makes the one decision about a call, with its rule and reason
 - globs: patterns for words and paths
 - path_match: matches the paths of a call against a rule
+- policy_objects: asks the Policy objects of a program, after the rules
 - rule_samples: tries samples of calls, to find a rule that allows nothing for certain
 - rule_texts: reads the parts of a policy file; refuses a wrong part with file and line
 - rules: parses `.agent/policy.toml` and matches its rules

@@ -106,7 +106,8 @@ def decide(
     rules: Sequence[Rules] = (),
 ) -> Decision:
     """Decides about a call. `lists` maps skill ids to `allowed-tools`: of the skill that the call names and of every
-    loaded skill that declares a list. `rules` are the policy files, most important first."""
+    loaded skill that declares a list. `rules` are the policy files; where several have an answer, the strictest
+    counts."""
     explained = explain(request, around, lists=lists, rules=rules)
     return explained.decision
 
@@ -123,7 +124,7 @@ def explain(
     deciding = [(each, each.decision) for each in said if each.decision is not None and not each.tightens]
     decided, decision = deciding[0]  # the table always decides
     for each in said:
-        if not each.tightens or each.decision is None:
+        if each.decision is None or not (each.tightens or each.by == "policy"):  # of several files the strictest counts
             continue
         if stricter(decision, each.decision) is not decision:
             decided = each

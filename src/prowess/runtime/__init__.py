@@ -10,11 +10,14 @@
 - default_places: where skills are looked for when nobody says where
 - documents: types of the JSON documents that commands print
 - factories: makes executors, kits and sessions from the configuration
+- given_objects: policies, an executor and stores that a program gives as objects
 - kit_home: library, policy and loop that the sessions of a kit share
 - kit_session: `KitSession`, one conversation of another framework's agent
 - library: places of skills, `discover`, and libraries that can be read again
 - loop_thread: an event loop in a thread of its own
 - output_type: makes the form of an answer from a Python type
+- own_executor: makes an executor of ours for a program that wraps it
+- parts: checks what a program gives as policy=, executor=, store=, artifacts= and secrets=
 - policy_files: reads policy files and turns settings into values for `policy`
 - python_words: errors that leave a public function name keywords, not options of the command line
 - recorded_output: the form of the answer of a recorded run

@@ -20,7 +20,7 @@ from prowess.agent.agent import Limits, LoadMode, OutputT, Placement, Result
 from prowess.agent.observers import Observer
 from prowess.agent.session import Session
 from prowess.core.events import Envelope, ProtocolName
-from prowess.core.ports import Asker, EventLog, Model, Toolset
+from prowess.core.ports import Asker, Model, Toolset
 from prowess.core.values import Message, Plan, Usage
 from prowess.runtime.arguments import (
     AnyTools,
@@ -32,7 +32,6 @@ from prowess.runtime.arguments import (
     as_paths,
     as_toolsets,
     check_asker,
-    gather_settings,
     make_approver,
     make_limits,
     make_runtime,
@@ -40,6 +39,7 @@ from prowess.runtime.arguments import (
 from prowess.runtime.factories import SessionOptions, open_session
 from prowess.runtime.loop_thread import shared_loop
 from prowess.runtime.output_type import make_output
+from prowess.runtime.parts import ArtifactsPart, ExecutorPart, PolicyParts, SecretsPart, StorePart, read_parts
 from prowess.runtime.python_words import PythonDoor
 from prowess.runtime.runtime import check_model
 from prowess.runtime.services.files import copy_files
@@ -54,11 +54,13 @@ class AgentOptions(TypedDict, total=False):
     skills: SkillPlaces
     tools: AnyTools
     instructions: str
+    policy: PolicyParts
     approve: Approve
     ask: Asker | None
-    executor: str | None
-    store: str | EventLog | None
-    artifacts: str | None
+    executor: ExecutorPart
+    store: StorePart
+    artifacts: ArtifactsPart
+    secrets: SecretsPart
     limits: Limits | Mapping[str, float | None] | None
     load_mode: LoadMode | None
     placement: Placement | None
@@ -86,7 +88,17 @@ class RunOptions(TypedDict, total=False):
 
 
 class Agent(Generic[OutputT]):
-    """Agent with skills. It may be used by several threads and event loops at the same time."""
+    """Agent with skills. It may be used by several threads and event loops at the same time.
+
+    `skills`: one or a list of folders, addresses, skills made in code, skill sources, catalogs, libraries, and the
+    words "builtin" and "default". An empty list means no skills. Folders are read again for each session, a catalog
+    is a snapshot, and a library is followed: its owner reloads it. `approve`: names of tools that need no question,
+    or a function. `tools`: functions, tools and sets of tools, or one of them. `deps`: an object that they find in
+    their ToolContext. `output_type`: type of `result.output`: a pydantic model, a dataclass, a TypedDict or a plain
+    type. `settings`: any other setting by its dotted name, such as {"skills.budget": 2000}. `policy`, `executor`,
+    `store`, `artifacts`, `secrets`: texts, or objects of the protocols in `prowess.ports`, which the caller owns
+    and closes.
+    """
 
     @PythonDoor()
     def __init__(
@@ -96,12 +108,14 @@ class Agent(Generic[OutputT]):
         skills: SkillPlaces = "default",
         tools: AnyTools = (),
         instructions: str = "",
+        policy: PolicyParts = None,
         approve: Approve = None,
         ask: Asker | None = None,
         on_event: Observers = (),
-        executor: str | None = None,
-        store: str | EventLog | None = None,
-        artifacts: str | None = None,
+        executor: ExecutorPart = None,
+        store: StorePart = None,
+        artifacts: ArtifactsPart = None,
+        secrets: SecretsPart = None,
         limits: Limits | Mapping[str, float | None] | None = None,
         load_mode: LoadMode | None = None,
         placement: Placement | None = None,
@@ -112,24 +126,16 @@ class Agent(Generic[OutputT]):
         deps: object = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        """Reads the configuration and checks the arguments. Opens nothing.
-
-        `skills`: one or a list of folders, addresses, skills made in code, skill sources, catalogs, libraries, and the
-        words "builtin" and "default". An empty list means no skills. Folders are read again for each session, a
-        catalog is a snapshot, and a library is followed: its owner reloads it. `approve`: names of tools that need no
-        question, or a function. `tools`: functions, tools and sets of tools, or one of them. `deps`: an object that
-        they find in their ToolContext. `output_type`: type of `result.output`: a pydantic model, a dataclass, a
-        TypedDict or a plain type. `settings`: any other setting by its dotted name, such as {"skills.budget": 2000}.
-        """
+        """Reads the configuration and checks the arguments. Opens nothing."""
         toolsets = as_toolsets(tools)
         check_asker(ask)
         if isinstance(model, str):
             check_model(model)
-        given = gather_settings(settings, store=store, artifacts=artifacts, executor=executor)
-        self._runtime = make_runtime([skills], given)
+        parts = read_parts(policy=policy, executor=executor, store=store, artifacts=artifacts, secrets=secrets)
+        self._runtime = make_runtime([skills], settings, parts)
         self._observers = as_observers(on_event)
         self._was_used = False
-        log = None if isinstance(store, str) else store
+        log = parts.log
         if log is None and self._runtime.config.store == "memory:":
             log = MemoryEventLog()  # one for all runs, so that a session goes on
         self._models = KeptModels()
@@ -141,6 +147,7 @@ class Agent(Generic[OutputT]):
             toolsets=toolsets,
             instructions=instructions,
             log=log,
+            objects=parts.objects,
             limits=make_limits(limits),
             load_mode=load_mode,
             placement=placement,

@@ -19,6 +19,7 @@ from prowess.core.tool_table import CAPABILITIES, RISKS
 from prowess.core.values import Decision, ToolCall
 from prowess.errors import ConfigError
 from prowess.runtime.library import Library, LibraryView, as_places
+from prowess.runtime.parts import Parts
 from prowess.runtime.runtime import Runtime, open_runtime
 from prowess.runtime.settings import default_values
 from prowess.skills.catalog import Catalog
@@ -37,10 +38,15 @@ AnyTools = AnyTool | Iterable[AnyTool]
 Observers = Observer | Sequence[Observer]
 
 
-def make_runtime(skills: Sequence[SkillPlaces], settings: Mapping[str, Any]) -> Runtime:
-    """Reads the configuration, and checks the places of skills."""
+def make_runtime(skills: Sequence[SkillPlaces], settings: Mapping[str, object] | None, parts: Parts) -> Runtime:
+    """Reads the configuration, and checks the places of skills and stores."""
     places = as_places(*skills, keyword="skills=")
-    with open_runtime(cwd=os.getcwd(), environ=os.environ, skills=places, flags=settings) as runtime:
+    flags = {**_check_settings(settings or {}), **parts.settings}
+    cwd = os.getcwd()
+    with open_runtime(
+        cwd=cwd, environ=os.environ, skills=places, flags=flags, policy_files=parts.policy_files
+    ) as runtime:
+        parts.check(runtime)
         return runtime
 
 
@@ -57,19 +63,8 @@ def as_paths(files: FilePaths) -> list[str]:
     return paths
 
 
-def gather_settings(
-    settings: Mapping[str, object] | None, *, store: object, artifacts: str | None, executor: str | None
-) -> dict[str, Any]:
-    """Returns the settings by their dotted names, such as `skills.budget`, and those with a keyword of their own."""
-    found = _check_settings(settings or {})
-    own = {"store": store if isinstance(store, str) else None, "artifacts": artifacts, "workspace.executor": executor}
-    for name, value in own.items():
-        if value is not None:
-            found[name] = value
-    return found
-
-
 def _check_settings(settings: Mapping[str, object]) -> dict[str, Any]:
+    """Returns the settings by their dotted names, such as `skills.budget`."""
     known = default_values()
     for name in settings:
         if name in known:
@@ -98,6 +93,9 @@ def make_approver(approve: Approve, own: Sequence[str] = ()) -> Any:
     """
     if approve is None:
         return None
+    if isinstance(approve, type):
+        message = f"approve={approve.__name__} is a class."
+        raise ConfigError(message, code="approve-invalid", hint=f"Give an object: approve={approve.__name__}(…).")
     if callable(approve):
         _check_parameters(approve)
         return approve

@@ -30,6 +30,7 @@ from prowess.core.ports import (
     Executor,
     FiniteModel,
     Model,
+    SecretProvider,
     Toolset,
     describe_model,
 )
@@ -39,6 +40,7 @@ from prowess.errors import ProwessError, StoreError
 from prowess.policy.approvals import UserApprovals
 from prowess.policy.secrets import ConfiguredSecrets
 from prowess.runtime.config import Config, ConfigPlaces
+from prowess.runtime.given_objects import GivenObjects, GivenSecrets, name_log, path_of
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
 from prowess.runtime.recorded_output import find_recorded_output
 from prowess.runtime.session_models import KeptModels, check_price, find_model, find_prices, find_recording, make_model
@@ -53,6 +55,7 @@ from prowess.runtime.storage import (
 )
 from prowess.skills.load import load_published
 from prowess.skills.skill import Entry, Skill
+from prowess.stores.memory import MemoryEventLog
 from prowess.tools.builtin import advertised, slim
 from prowess.tools.run.packages import configured_packages
 from prowess.tools.session_work import SessionWork, WorkBackend, WorkOptions
@@ -87,6 +90,7 @@ class KitOptions:
     instructions: str = ""
     on_ask: Literal["wait", "deny"] = "wait"
     log: EventLog | None = None  # owned and closed by the caller
+    objects: GivenObjects = field(default_factory=GivenObjects)  # used instead of what the settings name
     standing: bool = True  # read and add standing approvals of the user
     must_exist: bool = False  # the session must exist already
     resume_arguments: tuple[str, ...] = ()  # options that the command needs again to resume or repeat a run
@@ -233,11 +237,11 @@ async def _open_kit(
     places = runtime.places
     session = options.session or new_session()
     key = SessionKey(tenant=options.tenant, app=options.app, user=options.user, session=session)
-    store = _path_of(options.log) or store_name(config, places)
+    store = store_name(config, places) if options.log is None else name_log(options.log, places.project)
     if options.session is not None or config.store != "memory:":  # a new session in memory is known to nobody else
         held = hold_session(workspace_dir(config, places), store, key)
         stack.enter_context(held)
-    log = options.log or open_log(config, places)
+    log = open_log(config, places) if options.log is None else options.log
     if options.log is None:
         stack.push_async_callback(log.close)
     if options.must_exist:
@@ -245,11 +249,14 @@ async def _open_kit(
     work = await _open_work(runtime, options, stack, key, store, log)
     recorder = await _open_recorder(runtime, options, log, key)
     skills = skill_access(runtime, f"{work.options.dir}/trees", model)
-    policy = _make_policy(runtime, options)
-    style = find_style(config, options.instructions, model)
+    policy = make_policy(runtime, options)
+    style = find_style(config, options.instructions, model, objects=options.objects)
     style = replace(style, offer=options.offer, prefix=options.prefix)
     people = HumanChannels(approver=options.approver, asker=options.asker)
-    secrets = ConfiguredSecrets(config.secrets, runtime.environ, places.project)
+    secrets: SecretProvider = ConfiguredSecrets(config.secrets, runtime.environ, places.project)
+    given = options.objects.secrets
+    if given is not None:
+        secrets = GivenSecrets(given, secrets)
     kit = Toolkit(
         skills=skills,
         work=work,
@@ -265,11 +272,13 @@ async def _open_kit(
         deps=options.deps,
     )
     hidden = await configured_secrets(runtime)
+    if isinstance(given, Mapping):
+        hidden |= given
     kit.secrets.hide(hidden)
     return kit, log
 
 
-def _make_policy(runtime: Runtime, options: KitOptions) -> KitPolicy:
+def make_policy(runtime: Runtime, options: KitOptions) -> KitPolicy:
     rules = RuleFiles(runtime)
     rules.current()  # a file that cannot be read fails before anything begins
     approvals = None
@@ -278,6 +287,7 @@ def _make_policy(runtime: Runtime, options: KitOptions) -> KitPolicy:
     return KitPolicy(
         surroundings=find_surroundings(runtime.config),
         rules=rules.current,
+        objects=options.objects.policies,
         approvals=approvals,
         redact=runtime.config.redact,
         on_ask=options.on_ask,
@@ -291,7 +301,8 @@ async def _open_work(
     """Makes the work of a session. The stack closes what is behind it."""
     config = runtime.config
     settings = config.workspace
-    kept_in = None if config.store == "memory:" else _path_of(log) or "elsewhere"
+    is_kept = config.store != "memory:" and not isinstance(options.log, MemoryEventLog)
+    kept_in = path_of(log) or "elsewhere" if is_kept else None
     work_options = WorkOptions(
         dir=workspace_dir(config, runtime.places),
         host_roots=settings.host_roots,
@@ -303,10 +314,10 @@ async def _open_work(
     )
     opened = await stack.enter_async_context(AsyncExitStack())
     if not _has_plain_work(config):
-        backend = make_backend(runtime, opened)  # a wrong setting fails before anything begins
+        backend = make_backend(runtime, opened, options.objects)  # a wrong setting fails before anything begins
         return SessionWork(key, work_options, lambda: backend)
     runtime.find_default_artifacts()  # a link out of the project fails at once, too
-    return SessionWork(key, work_options, lambda: make_backend(runtime, opened))
+    return SessionWork(key, work_options, lambda: make_backend(runtime, opened, options.objects))
 
 
 def _has_plain_work(config: Config) -> bool:
@@ -318,18 +329,18 @@ def _has_plain_work(config: Config) -> bool:
     return config.artifacts is None and not config.skills.dependencies
 
 
-def make_backend(runtime: Runtime, stack: AsyncExitStack) -> WorkBackend:
-    """Makes the executor and what it works with. The stack closes them."""
+def make_backend(runtime: Runtime, stack: AsyncExitStack, given: GivenObjects) -> WorkBackend:
+    """Makes the executor and what it works with, unless they are given. The stack closes them."""
     config = runtime.config
     places = runtime.places
     processes = open_processes()
     stack.push_async_callback(processes.aclose)
-    executor = make_executor(config, places, processes, runtime.environ)
+    executor = given.executor or make_executor(config, places, processes, runtime.environ)
     stack.push_async_callback(executor.aclose)
     folder = os.path.join(workspace_dir(config, places), "environments")
     environments = Environments(folder, processes=processes, environ=runtime.environ)
     packages = configured_packages(lambda: runtime.trusted_config.skills.dependencies)
-    artifacts = runtime.open_artifacts()
+    artifacts = given.artifacts or runtime.open_artifacts()
     return WorkBackend(
         executor=executor,
         uid=find_uid(config.workspace.run_as),
@@ -351,27 +362,22 @@ async def _open_recorder(runtime: Runtime, options: KitOptions, log: EventLog, k
     lease = await log.lease(key, owner=f"pid {os.getpid()}")
     marks = None
     if options.log is None:
-        marks = open_marks(runtime, _path_of(log))
+        marks = open_marks(runtime, path_of(log))
     return Recorder(log, key, lease, new_run(), on_event=observers, marks=marks)
-
-
-def _path_of(log: EventLog | None) -> str:
-    """File of a log that is a file, else an empty text."""
-    return str(getattr(log, "path", ""))
 
 
 def preview_kit(runtime: Runtime, options: KitOptions = KitOptions(), *, profile: Profile | None = None) -> Toolkit:
     """Makes a kit that shows what a model would be shown. It opens nothing and cannot be used for calls."""
-    from prowess.stores.memory import MemoryEventLog
-
     config = runtime.config
     key = SessionKey(session="preview")
     lease = Lease(key=key, token=0)
     skills = skill_access(runtime, "")
     work = SessionWork(key, WorkOptions(dir=""), lambda: WorkBackend(executor=NoExecutor()))
     recorder = Recorder(MemoryEventLog(), key, lease, "preview")
-    policy = KitPolicy(surroundings=find_surroundings(config), rules=RuleFiles(runtime).current)
-    style = find_style(config, options.instructions)
+    objects = options.objects
+    rules = RuleFiles(runtime).current
+    policy = KitPolicy(surroundings=find_surroundings(config), rules=rules, objects=objects.policies)
+    style = find_style(config, options.instructions, objects=objects)
     style = replace(style, offer=options.offer, prefix=options.prefix)
     if profile is not None:
         style = replace(style, profile=profile)
@@ -393,9 +399,12 @@ def fixed_prompt(runtime: Runtime, profile: Profile) -> tuple[str, list[ToolSpec
     return guidance, [slim(specs[name], profile) for name in names]
 
 
-def find_style(config: Config, instructions: str, model: Model | None = None) -> KitStyle:
+def find_style(
+    config: Config, instructions: str, model: Model | None = None, *, objects: GivenObjects | None = None
+) -> KitStyle:
     skills = config.skills
-    can_run = config.workspace.executor != "none"
+    has_executor = objects is not None and objects.executor is not None
+    can_run = has_executor or config.workspace.executor != "none"
     protocol = "tools" if model is None else describe_model(model).protocol
     return KitStyle(
         profile=config.tools.profile,
@@ -430,9 +439,16 @@ def skill_access(runtime: Runtime, trees: str, model: Model | None = None) -> Sk
 
 def make_executor(config: Config, places: ConfigPlaces, processes: Processes, environ: Mapping[str, str]) -> Executor:
     """Makes the configured executor, ours or that of an installed package."""
+    make = EXECUTORS.load(config.workspace.executor)
+    setup = setup_executor(config, places, processes, environ)
+    return make(setup)
+
+
+def setup_executor(
+    config: Config, places: ConfigPlaces, processes: Processes, environ: Mapping[str, str]
+) -> OwnExecutorSetup:
     workspace = config.workspace
-    make = EXECUTORS.load(workspace.executor)
-    setup = OwnExecutorSetup(
+    return OwnExecutorSetup(
         dir=workspace_dir(config, places),
         uid=find_uid(workspace.run_as),
         limits=workspace.limits,
@@ -442,7 +458,6 @@ def make_executor(config: Config, places: ConfigPlaces, processes: Processes, en
         environ=environ,
         processes=processes,
     )
-    return make(setup)
 
 
 async def configured_secrets(runtime: Runtime) -> dict[str, str]:

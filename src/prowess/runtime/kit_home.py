@@ -27,6 +27,7 @@ from prowess.runtime.factories import KitOptions, preview_kit
 from prowess.runtime.loop_thread import LoopThread
 from prowess.runtime.policy_files import find_surroundings
 from prowess.runtime.runtime import Runtime
+from prowess.runtime.storage import print_problem
 from prowess.skills.skill import Changes
 
 T = TypeVar("T")
@@ -53,7 +54,10 @@ class KitHome:
     @property
     def instructions(self) -> str:
         with self._reading:
-            return self._preview.instructions
+            text = self._preview.instructions
+            for problem in self._preview.offer.take_problems():
+                print_problem(problem.message)
+            return text
 
     @property
     def tools(self) -> list[ToolSpec]:

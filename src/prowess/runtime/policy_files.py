@@ -91,8 +91,7 @@ class RuleFiles:
 
     def current(self) -> Sequence[Rules]:
         runtime = self._runtime
-        managed, project = rule_paths(runtime)
-        now = (runtime.still_trusted, file_signature(managed), file_signature(project))
+        now = (runtime.still_trusted, *map(file_signature, rule_paths(runtime)))
         if now != self._seen:
             self._rules = load_rules(runtime)
             self._seen = now
@@ -100,22 +99,24 @@ class RuleFiles:
 
 
 def load_rules(runtime: Runtime) -> list[Rules]:
-    """Loads the managed file, which can only tighten, the project's, and the rules that follow from revoked trust.
+    """Loads the managed file, which can only tighten, the project's, those that a program named, and the rules that
+    follow from revoked trust.
 
-    The project's file can only tighten until it is trusted.
+    The project's file can only tighten until it is trusted. A file that a program named must exist.
     """
     return [*_load_files(runtime), *_taken_back(runtime)]
 
 
 def _load_files(runtime: Runtime) -> list[Rules]:
     found: list[Rules] = []
-    managed, path = rule_paths(runtime)
+    managed, path, *given = rule_paths(runtime)
     is_named = bool(runtime.environ.get("PROWESS_MANAGED_POLICY"))
     if is_named or _is_there(managed):
         rules = read_rules(managed)
         found.append(rules._replace(only_tightens=True))
     if _is_there(path):
         found.append(_of_project(runtime, path))
+    found.extend(map(read_rules, given))
     return found
 
 
@@ -162,7 +163,7 @@ def read_rules(path: str) -> Rules:
 
 def find_problems(runtime: Runtime) -> list[Finding]:
     """Returns faults in the policy of an untrusted folder, or rules of a trusted one that allow more than they seem."""
-    _, path = rule_paths(runtime)
+    _, path, *_ = rule_paths(runtime)
     if not _is_there(path):
         return []
     try:

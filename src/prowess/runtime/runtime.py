@@ -51,8 +51,10 @@ def open_runtime(
     flags: Mapping[str, object] | None = None,
     bounds: Bounds = Bounds(),
     skills: Sequence[KnownPlace] | None = None,
+    policy_files: Sequence[str] = (),
 ) -> Iterator[Runtime]:
-    """Reads the configuration, once. `roots` (flags) replace the default places, and so do `skills`, even if empty."""
+    """Reads the configuration, once. `roots` (flags) replace the default places, and so do `skills`, even if empty.
+    `policy_files` hold besides the managed and the project's policy."""
     places = find_places(cwd, environ)
     file = TrustFile(places.state_dir)
     trust = file.current()
@@ -66,7 +68,7 @@ def open_runtime(
         accepts=trust.accepts_file,
     )
     findings = unknown_variables(environ)
-    yield Runtime(places, loaded, file, roots, bounds, findings, environ, skills)
+    yield Runtime(places, loaded, file, roots, bounds, findings, environ, skills, policy_files)
 
 
 class _RestrictedCatalog(NamedTuple):
@@ -91,8 +93,10 @@ class Runtime:
         findings: Sequence[Finding] = (),
         environ: Mapping[str, str] | None = None,
         skills: Sequence[KnownPlace] | None = None,
+        policy_files: Sequence[str] = (),
     ) -> None:
         self.places = places
+        self.policy_files = tuple(policy_files)  # that a program named, and so trusts
         self.loaded = loaded
         self.trust_file = trust
         self.trust = trust.current()
@@ -461,10 +465,11 @@ SYSTEM_POLICY = "/etc/prowess/policy.toml"
 
 
 def rule_paths(runtime: Runtime) -> list[str]:
-    """Returns the paths of the policy files. The managed file is first: the path of the variable, else the system's."""
+    """Returns the paths of the policy files: the managed one (of the variable, else the system's), the project's, and
+    those that a program named."""
     managed = runtime.environ.get("PROWESS_MANAGED_POLICY") or SYSTEM_POLICY
     own = os.path.join(runtime.places.project, ".agent", "policy.toml")
-    return [managed, own]
+    return [managed, own, *runtime.policy_files]
 
 
 def check_model(name: str | None) -> None:

@@ -99,7 +99,7 @@ async def find_recording(runtime: Runtime, options: SessionOptions) -> Sequence[
     run = spec.removeprefix("replay:")
     if run == spec or "/" in run or run.endswith(".jsonl"):
         return ()
-    log = options.log or open_log(runtime.config, runtime.places)
+    log = open_log(runtime.config, runtime.places) if options.log is None else options.log
     try:
         for session in await log.sessions():
             found = [envelope async for envelope in log.read(session.key)]

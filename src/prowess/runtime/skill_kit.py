@@ -27,7 +27,6 @@ from prowess.runtime.arguments import (
     as_paths,
     as_toolsets,
     check_asker,
-    gather_settings,
     make_approver,
     make_runtime,
 )
@@ -41,6 +40,15 @@ from prowess.runtime.callers import (
 from prowess.runtime.factories import KitOptions
 from prowess.runtime.kit_home import KitHome, list_names, make_version
 from prowess.runtime.kit_session import KitSession, SchemaForm, render_schemas
+from prowess.runtime.parts import (
+    ArtifactsPart,
+    ExecutorPart,
+    Parts,
+    PolicyParts,
+    SecretsPart,
+    StorePart,
+    read_parts,
+)
 from prowess.runtime.python_words import PythonDoor
 from prowess.runtime.storage import new_session
 from prowess.skills.skill import Changes
@@ -65,13 +73,15 @@ class SkillKit:
         files: FilePaths = (),
         use: Sequence[str] = (),
         session: str | None = None,
+        policy: PolicyParts = None,
         approve: Approve = None,
         ask: Asker | None = None,
         on_event: Observers = (),
         instructions: str = "",
-        store: str | EventLog | None = None,
-        artifacts: str | None = None,
-        executor: str | None = None,
+        store: StorePart = None,
+        artifacts: ArtifactsPart = None,
+        executor: ExecutorPart = None,
+        secrets: SecretsPart = None,
         on_ask: Literal["wait", "deny"] = "wait",
         must_exist: bool = False,
         tenant: str = "default",
@@ -89,8 +99,8 @@ class SkillKit:
         toolsets = as_toolsets(tools)
         approver = make_approver(approve, list_names(toolsets))
         check_asker(ask)
-        given = gather_settings(settings, store=store, artifacts=artifacts, executor=executor)
-        runtime = make_runtime(skills or ["default"], given)
+        parts = read_parts(policy=policy, executor=executor, store=store, artifacts=artifacts, secrets=secrets)
+        runtime = make_runtime(skills or ["default"], settings, parts)
         self._files, self._use = as_paths(files), tuple(use)
         options = KitOptions(
             approver=as_callers_approver(approver),
@@ -99,7 +109,8 @@ class SkillKit:
             toolsets=[CallersTools(each) for each in toolsets],
             instructions=instructions,
             on_ask=on_ask,
-            log=_find_log(store, runtime.config.store),
+            log=_find_log(parts, runtime.config.store),
+            objects=parts.objects,
             tenant=tenant,
             app=app,
             user=user,
@@ -254,10 +265,10 @@ class SkillKit:
         self.close(error)
 
 
-def _find_log(store: str | EventLog | None, configured: str | None) -> EventLog | None:
+def _find_log(parts: Parts, configured: str | None) -> EventLog | None:
     """Returns the log that was given, or one in memory for all sessions, so that each goes on. None: as configured."""
-    if store is not None and not isinstance(store, str):
-        return store
+    if parts.log is not None:
+        return parts.log
     return MemoryEventLog() if configured == "memory:" else None
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT_DIR = "/var/lib/prowess"
 # Addresses NAME://… of stores. Other packages add theirs in the entry-point group: functions of the address. Besides,
-# there are `memory:` and the path of a SQLite file.
+# there are `memory:`, and a SQLite file as a path or as sqlite:///PATH.
 STORES: PluginTable[Callable[[str], EventLog]] = PluginTable(
     "prowess.stores",
     "store",
@@ -64,6 +64,8 @@ def is_shared(config: Config) -> bool:
 def _find_server(store: str) -> str | None:
     """Returns the NAME of an address NAME://… that is known, or None."""
     name, mark, _ = store.partition("://")
+    if name == "sqlite":
+        return None
     is_address = bool(mark) and bool(find_scheme(store))
     return name if is_address and STORES.has(name) else None
 
@@ -117,10 +119,27 @@ def _without_password(address: str) -> str:
 def _log_file(config: Config, places: ConfigPlaces) -> str:
     if config.store is None:
         return default_log(places)
-    problem = _find_store_problem(config.store)
-    if problem is not None:
-        raise problem
-    return os.path.join(places.project, os.path.expanduser(config.store))
+    path = _sqlite_path(config.store)
+    if path is None:
+        path = config.store
+        problem = _find_store_problem(path)
+        if problem is not None:
+            raise problem
+    return os.path.join(places.project, os.path.expanduser(path))
+
+
+def _sqlite_path(store: str) -> str | None:
+    """Returns the path in `sqlite:///runs.db`, `sqlite:////abs/runs.db` or `sqlite:///~/runs.db`; None for another
+    store."""
+    if not store.startswith("sqlite:"):
+        return None
+    path = store.removeprefix("sqlite:///")
+    if path in (store, "", ":memory:") or "?" in path:
+        hint = "Write sqlite:///runs.db or sqlite:////tmp/runs.db, without options; for a store in memory, memory:."
+        raise ConfigError(
+            f"The setting store is {store[:200]!r}, which names no file.", code="store-unknown", hint=hint
+        )
+    return path
 
 
 def _find_store_problem(store: str) -> ConfigError | None:
@@ -140,7 +159,7 @@ def _find_store_problem(store: str) -> ConfigError | None:
 
 def _there_are() -> str:
     added = "".join(f", {name}://…" for name in STORES.added())
-    return f"Use a path for a SQLite file, postgresql://…{added}, or memory:."
+    return f"Use a path or sqlite:///PATH for a SQLite file, postgresql://…{added}, or memory:."
 
 
 def runs_folder(places: ConfigPlaces) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from prowess.core.ports import Program
 from prowess.errors import WorkspaceError
 
 MOST_FDS = 32
@@ -91,11 +92,12 @@ class Ended:
 
 
 class NotStarted(WorkspaceError):
-    """Error: the command never ran. `step` and `errno` give the reason: ENOENT at step "exec" means no such program."""
+    """Error: the command or program never ran. `step` and `errno` give the reason: ENOENT at step "exec" means no such
+    program."""
 
     code = "not-started"
 
-    def __init__(self, command: Command, *, step: str, number: int, text: str) -> None:
+    def __init__(self, command: Command | Program, *, step: str, number: int, text: str = "") -> None:
         what = os.strerror(number) if number else text
         message = f"Could not start: {text or what}."
         if step == "exec":
