@@ -70,8 +70,8 @@ def run(kind: str, skills: Path) -> None:
             {"tool": "skill_run", "args": {"skill": "demo", "command": "python3 scripts/count.py"}},
         ]
     replies = [*({"calls": [call]} for call in calls), {"text": "done"}]
-    work = prowess.run("Count.", model=ScriptedModel(replies), skills=[str(skills)], tools=[add])
-    result = asyncio.run(work)  # in this thread: run_sync has one of its own, which is not traced
+    agent = prowess.Agent(ScriptedModel(replies), skills=[str(skills)], tools=[add])
+    result = asyncio.run(agent.run("Count."))  # in this thread: run_sync has one of its own, which is not traced
     assert result.ok, result.text
 
 

@@ -86,7 +86,7 @@ def test_a_run_out_of_time_keeps_it_too(tmp_path: Path) -> None:
     async def work() -> str:
         async with open_session(tmp_path, model, settings={"limits.seconds": 0.2}) as session:
             result = await session.run("Explain.")
-            return result.text
+            return result.report
 
     text = asyncio.run(work())
     assert "the limit of 0.2 seconds was reached" in text and SAID in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import inspect
 import subprocess
 import sys
 import threading
@@ -262,7 +263,7 @@ def test_a_single_run_leaves_no_client(stub: Stub, root: Path) -> None:
 
 def test_run_takes_the_keywords_of_an_agent_and_of_its_run() -> None:
     def annotations(function: Any) -> dict[str, str]:
-        names = function.__kwdefaults__
+        names = inspect.unwrap(function).__kwdefaults__
         return {name: text for name, text in function.__annotations__.items() if name in names}
 
     made = annotations(Agent.__init__)

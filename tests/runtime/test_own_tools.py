@@ -161,9 +161,11 @@ def test_what_a_run_is_given_wins_over_what_the_agent_has(shop: Shop) -> None:
 
 def test_a_kit_for_another_agent_passes_it_on(tmp_path: Path) -> None:
     async def use() -> None:
-        async with prowess.SkillKit(tmp_path, deps=5, store="memory:") as kit:
-            assert (await kit.call("skill_search", {"query": "x"})).status in ("ok", "failed")
-            assert kit._kit.deps == 5
+        def double(context: prowess.ToolContext[int]) -> int:
+            return 2 * context.deps
+
+        async with prowess.SkillKit(tmp_path, tools=[double], deps=5, store="memory:") as kit:
+            assert (await kit.call("double")).content == "10"
 
     asyncio.run(use())
 
@@ -206,7 +208,7 @@ def test_what_is_written_to_out_is_a_file_of_the_run() -> None:
         return "drawn"
 
     (file,) = run([call("draw"), {"text": "ok"}], draw).files
-    assert (file["name"], file["mime_type"], file["size_bytes"]) == ("out/a.png", "image/png", 4)
+    assert (file.name, file.mime_type, file.read_bytes()) == ("out/a.png", "image/png", b"\x89PNG")
 
 
 @pytest.mark.parametrize(

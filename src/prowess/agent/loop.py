@@ -87,7 +87,7 @@ class _Loop:
         self._kit = kit
         self._retry_policy = retry_policy
         self._talk = kit.conversation
-        self._output = OutputCheck(agent, kit)
+        self._output = None if agent.output is None else OutputCheck(agent, agent.output, kit)
         may_spawn = len(kit.ancestry) < agent.depth
         self._spawner = self._spawn if may_spawn else None
         self._skills = SkillActivator(kit, self._spawner)
@@ -188,7 +188,9 @@ class _Loop:
         if talk.stale is None:
             return []
         self._plan_shown = None
-        system = self._output.add_to(self._kit.instructions)
+        system = self._kit.instructions
+        if self._output is not None:
+            system = self._output.add_to(system)
         tools = tuple(self._kit.tools)
         talk.draft.keep_tools(tools)
         started = EpochStarted(
@@ -272,6 +274,8 @@ class _Loop:
 
     async def _end_with(self, answer: str) -> RunFinished | None:
         """Ends the run with an answer, unless it does not fit the form that the caller wants."""
+        if self._output is None:
+            return RunFinished(stop_reason="answer", text=answer, usage=self.usage)
         checked = await self._output.check(answer)
         if isinstance(checked, RunFinished):
             return checked
@@ -479,7 +483,7 @@ class _Loop:
             failed=len(failed),
             state=dict(talk.state.values),
             code=finished.code,
-            value=self._output.value_of(finished),
+            value=finished.text if self._output is None else self._output.value,
         )
 
 

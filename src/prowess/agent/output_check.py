@@ -6,7 +6,15 @@ from typing import Any
 
 from prowess.agent.agent import AgentSpec
 from prowess.agent.context.render import make_safe
-from prowess.agent.output import MISFIT, MOST_RETRIES, NOTE_KIND, OutputMismatch, render_form, render_mismatch
+from prowess.agent.output import (
+    MISFIT,
+    MOST_RETRIES,
+    NOTE_KIND,
+    OutputForm,
+    OutputMismatch,
+    render_form,
+    render_mismatch,
+)
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import ErrorRaised, NoteAppended, RunFinished
 
@@ -15,30 +23,28 @@ _HINT = "Try a simpler output_type, or another model."
 
 
 class OutputCheck:
-    """Check of one run. Without a form, every text is an answer."""
+    """Check of one run."""
 
-    def __init__(self, agent: AgentSpec, kit: Toolkit) -> None:
+    def __init__(self, agent: AgentSpec, output: OutputForm, kit: Toolkit) -> None:
         self._agent = agent
+        self._form = output
         self._kit = kit
-        self._value: Any = None  # of an answer that fits
+        self.value: Any = None  # of the answer, if it fits
 
     def add_to(self, system: str) -> str:
         """Adds the form to a system prompt, unless the provider is told."""
-        output = self._agent.output
-        if output is None or self._agent.native_schema is not None:
+        if self._agent.native_schema is not None:
             return system
-        form = render_form(output.schema, self._agent.info.protocol)
+        form = render_form(self._form.schema, self._agent.info.protocol)
         return f"{system}\n\n{form}".lstrip()
 
     async def check(self, answer: str) -> RunFinished | NoteAppended:
         """Returns the end of the run, or the note that asks for another answer."""
-        output = self._agent.output
-        if output is not None:
-            redacted = self._kit.secrets.redact_text(answer)  # as the record has it, which a resumed run reads
-            try:
-                self._value = output.parse(redacted)
-            except OutputMismatch as mismatch:
-                return await self._refuse(answer, str(mismatch))
+        redacted = self._kit.secrets.redact_text(answer)  # as the record has it, which a resumed run reads
+        try:
+            self.value = self._form.parse(redacted)
+        except OutputMismatch as mismatch:
+            return await self._refuse(answer, str(mismatch))
         return RunFinished(stop_reason="answer", text=answer, usage=self._kit.conversation.spent.usage)
 
     async def _refuse(self, answer: str, why: str) -> RunFinished | NoteAppended:
@@ -54,9 +60,3 @@ class OutputCheck:
             told = render_mismatch(make_safe(why))
             return NoteAppended(kind=NOTE_KIND, text=f"<note>\n{told}\n</note>")
         return RunFinished(stop_reason="error", text=answer, usage=talk.spent.usage, code=error.code, hint=hint)
-
-    def value_of(self, finished: RunFinished) -> Any:
-        """Value of the answer that a run ended with."""
-        if finished.stop_reason != "answer":
-            return None
-        return finished.text if self._agent.output is None else self._value

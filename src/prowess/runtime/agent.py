@@ -154,7 +154,7 @@ class Agent(Generic[OutputT]):
             protocol=protocol,
             on_ask=on_ask,
             summarise=summarise,
-            output=make_output(output_type),
+            output=None if output_type is None else make_output(output_type),
             deps=deps,
         )
 

@@ -30,6 +30,7 @@ from prowess.core.ports import (
     Executor,
     FiniteModel,
     Model,
+    RecordedModel,
     SecretProvider,
     Toolset,
     describe_model,
@@ -40,15 +41,17 @@ from prowess.errors import ProwessError, StoreError
 from prowess.policy.approvals import UserApprovals
 from prowess.policy.secrets import ConfiguredSecrets
 from prowess.runtime.config import Config, ConfigPlaces
-from prowess.runtime.given_objects import GivenObjects, GivenSecrets, name_log, path_of
+from prowess.runtime.given_objects import GivenObjects, GivenSecrets
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
 from prowess.runtime.recorded_output import find_recorded_output
 from prowess.runtime.session_models import KeptModels, check_price, find_model, find_prices, find_recording, make_model
 from prowess.runtime.settings import EXECUTORS
 from prowess.runtime.storage import (
+    name_log,
     new_session,
     open_log,
     open_marks,
+    path_of,
     store_name,
     whoami,
     workspace_dir,
@@ -139,6 +142,7 @@ class KitKeywords(TypedDict, total=False):
     offer: Offer | None
     prefix: str
     deps: object
+    objects: GivenObjects
 
 
 class SessionKeywords(KitKeywords, total=False):
@@ -207,6 +211,9 @@ def _make_agent(runtime: Runtime, options: SessionOptions, model: Model) -> Agen
     prices = find_prices(runtime, name)
     if limits.cost is not None:
         check_price(name, prices)
+    output = options.output
+    if output is None and isinstance(model, RecordedModel):
+        output = find_recorded_output(model)
     return AgentSpec(
         model=model,
         limits=limits,
@@ -215,7 +222,7 @@ def _make_agent(runtime: Runtime, options: SessionOptions, model: Model) -> Agen
         prices=prices,
         code_blocks=config.tools.code_blocks,
         summarise=options.summarise,
-        output=options.output or find_recorded_output(model),
+        output=output,
     )
 
 

@@ -7,16 +7,14 @@ error of ours that names the object, so that it is recorded and ends one call, n
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from prowess._internal.caught import catching
-from prowess.core.ports import ArtifactStore, Content, EventLog, Executor, Policy, SecretProvider, Workspace
+from prowess.core.ports import ArtifactStore, Content, Executor, Policy, SecretProvider, Workspace
 from prowess.core.values import Artifact, Isolation, Located, SessionKey
 from prowess.errors import ConfigError, StoreError, WorkspaceUnavailable
-from prowess.stores.memory import MemoryEventLog
 from prowess.workspace.session_folder import Place
 
 T = TypeVar("T")
@@ -130,27 +128,6 @@ class GivenSecrets:
 
 def _not_found(text: str) -> ConfigError:
     return ConfigError(text, code="secret-failed", hint="This is a mistake in the object given as secrets=.")
-
-
-def name_log(log: EventLog, project: str) -> str:
-    """Returns the name of a store that is an object. Its sessions have their workspaces under this name.
-
-    A file has the same name as the address of this file. Another object has the name of its class and of the project,
-    so that its sessions go on in the next process.
-    """
-    path = path_of(log)
-    if path:
-        return os.path.realpath(path)
-    top = os.path.realpath(project)
-    if isinstance(log, MemoryEventLog):
-        return f"memory:{top}"
-    kind = type(log)
-    return f"{kind.__module__}.{kind.__qualname__}:{top}"
-
-
-def path_of(log: EventLog) -> str:
-    """File of a log that is a file, else an empty text."""
-    return str(getattr(log, "path", ""))
 
 
 def find_members(protocol: type[Any]) -> list[str]:

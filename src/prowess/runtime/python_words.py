@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import re
 import sysconfig
+import traceback
 from contextlib import ContextDecorator
 from types import TracebackType
 
-from prowess._internal.own_line import find_own_line
 from prowess.errors import ProwessError
 
-_LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_NOT_THEIRS = (_OURS, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 _KEYWORDS = (
     (re.compile(r"--(model|protocol|executor) ([\w:.-]+\w)"), r'\1="\2"'),
     (re.compile(r"--yes ([\w-]+)"), r'approve=["\1"]'),
@@ -47,9 +48,9 @@ class PythonDoor(ContextDecorator):
 
 
 def _is_foreign(cause: BaseException) -> bool:
-    """True if code of the program raised it, and not ours, Python or a library."""
-    path, _, _ = find_own_line(cause).partition(":")
-    return os.path.isabs(path) and not path.startswith(_LIBRARIES)
+    """True if code of the program is behind it, and not only ours, Python or a library."""
+    paths = [frame.filename for frame in traceback.extract_tb(cause.__traceback__)]
+    return any(os.path.isabs(path) and not path.startswith(_NOT_THEIRS) for path in paths)
 
 
 def with_keywords(text: str) -> str:

@@ -203,3 +203,24 @@ def whoami() -> str:
 
 def new_session() -> str:
     return f"s-{secrets.token_hex(6)}"
+
+
+def name_log(log: EventLog, project: str) -> str:
+    """Returns the name of a store that is an object. Its sessions have their workspaces under this name.
+
+    A file has the same name as the address of this file. Another object has the name of its class and of the project,
+    so that its sessions go on in the next process.
+    """
+    path = path_of(log)
+    if path:
+        return os.path.realpath(path)
+    top = os.path.realpath(project)
+    kind = type(log)
+    if kind.__name__ == "MemoryEventLog":
+        return f"memory:{top}"
+    return f"{kind.__module__}.{kind.__qualname__}:{top}"
+
+
+def path_of(log: EventLog) -> str:
+    """File of a log that is a file, else an empty text."""
+    return str(getattr(log, "path", ""))

@@ -137,7 +137,7 @@ class FunctionTool(Generic[P, R]):
             if not _takes_nothing(hint):
                 self._never_null.add(parameter)
         if description is None:
-            description = summary_of(function)
+            description = shape.summary
         self.spec: ToolSpec = ToolSpec(
             name=called,
             description=description,
@@ -218,6 +218,7 @@ class _Shape(NamedTuple):
     parameters: Mapping[str, Any]  # annotations of all other parameters
     kind: type[FunctionArguments]
     schema: dict[str, Any]
+    summary: str
     stamp: tuple[object, ...]  # everything that it was made of
 
 
@@ -253,7 +254,7 @@ def _make_shape(function: Callable[..., Any], called: str, stamp: tuple[object, 
     said = parameters_of(function)
     kind = _arguments(called, parameters, signature, said)
     schema = _schema(kind, called)
-    return _Shape(signature, within, context, parameters, kind, schema, stamp)
+    return _Shape(signature, within, context, parameters, kind, schema, summary_of(function), stamp)
 
 
 def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
