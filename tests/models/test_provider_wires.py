@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 import prowess
 from model_contract import CHAT, KEY, MESSAGES, RESPONSES, WEATHER, Wire, check_request, user
 from prowess.core.events import ModelReplied
-from prowess.core.ports import Model, describe_model
-from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage, find_cost
+from prowess.core.ports import Model
+from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage, describe_model, find_cost
 from prowess.errors import ConfigError, MissingExtra, ModelError, ModelOverloaded
 from prowess.models.providers.anthropic import AnthropicModel
 from prowess.models.providers.client import check_sdk

@@ -9,14 +9,13 @@
 - digest: computes the tree digest, which names a skill's content
 - fetch: downloads a URL into a file within limits of time, size and redirects
 - file_bundle: takes files to other machines in one tar, unpacked once
-- files: opens, hashes and copies regular files only, with bounded reads and atomic writes
+- files: opens, hashes and copies regular files only, with bounded reads and atomic writes; JSON files of the user
 - folder_backups: earlier versions of folders that were replaced
 - folder_swap: replaces several folders and files at once, and completes what was cut off
 - git_repository: fetches and reads commits through the user's own git, without a checkout
 - globs: matches `*`, `**` and `?` in bounded time
 - html_page: fills the template of a page that needs no network, with data that cannot become markup
 - journal: append-only file of lines, which a kill does not harm
-- json_file: reads and writes a JSON file in the user's folder, under a lock
 - json_values: parses strict JSON, also out of an answer, and compares JSON values
 - label_scores: precision, recall, F1 and the confusion matrix of chosen labels
 - match_worker: process for bounded_match, which can be ended

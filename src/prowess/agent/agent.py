@@ -17,8 +17,8 @@ from prowess import __version__
 from prowess.agent.output import OutputForm, render_schema
 from prowess.agent.run_error import make_run_error
 from prowess.core.events import OutputRequested, RunStarted, StopReason
-from prowess.core.ports import Model, ModelInfo, RecordedModel, SkillReader, describe_model
-from prowess.core.values import Part, Plan, ToolCall, Trigger, Usage
+from prowess.core.ports import Model, RecordedModel, SkillReader
+from prowess.core.values import ModelInfo, Part, Plan, ToolCall, Trigger, Usage, describe_model
 from prowess.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from prowess.core.values import (
     Outcome,
     Part,
     Plan,
+    ProtocolName,
     SessionKey,
     ToolCall,
     ToolSpec,
@@ -34,7 +35,6 @@ PLACE = ("seq", "at", "tenant", "app", "user", "session", "run", "type", "prev",
 _OWNERS = ("tenant", "app", "user")
 _SOMETIMES = (*_OWNERS, "prev", "hash")  # parts of the place that a line may lack
 
-ProtocolName = Literal["tools", "actions"]  # how a model requests tool calls
 Answer = Literal["once", "run", "always", "no"]
 # Why the model stopped: it is done, it requests calls, it reached its length limit, or the provider filtered the reply.
 Finish = Literal["stop", "calls", "length", "filter"]

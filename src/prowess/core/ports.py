@@ -7,7 +7,7 @@ async. A skill source is not async, because skills are read before a run.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from prowess.core.events import (
@@ -17,7 +17,6 @@ from prowess.core.events import (
     Envelope,
     ErrorRaised,
     ModelReplied,
-    ProtocolName,
     TextDelta,
 )
 from prowess.core.values import (
@@ -74,27 +73,6 @@ class Model(Protocol):
         """Returns the whole reply. `on_delta` gets its pieces before that. With a JSON Schema, the text is a document
         that fits the schema, as far as the provider can guarantee it."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelInfo:
-    """Facts about a model. A model has each of them as a member of this name, or has none."""
-
-    protocol: ProtocolName = "tools"
-    context_tokens: int | None = None  # size of the context window
-    catalog_tokens: int | None = None  # budget of the catalog in the recorded run
-    notes: tuple[str, ...] = ()  # facts for a person
-    schemas: bool = False  # the provider can hold an answer to a JSON Schema, also while tools are offered
-
-
-def describe_model(model: Model) -> ModelInfo:
-    """Returns the facts that a model has about itself."""
-    found: dict[str, Any] = {}
-    for each in fields(ModelInfo):
-        if hasattr(model, each.name):
-            found[each.name] = getattr(model, each.name)
-    found["notes"] = tuple(found.get("notes", ()))
-    return ModelInfo(**found)
 
 
 @runtime_checkable

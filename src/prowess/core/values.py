@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 from prowess._internal.paths import check_safe_name
@@ -38,10 +38,12 @@ __all__ = [
     "LimitStatus",
     "Message",
     "Mode",
+    "ModelInfo",
     "OrphanedEvents",
     "Outcome",
     "Part",
     "Plan",
+    "ProtocolName",
     "Question",
     "Role",
     "SessionInfo",
@@ -60,6 +62,7 @@ __all__ = [
     "Usage",
     "Verdict",
     "artifact_scope",
+    "describe_model",
     "parse_artifact_ref",
     "render_artifact_ref",
 ]
@@ -69,6 +72,7 @@ IsolationKind = Literal["none", "process", "sandbox", "container"]
 LimitStatus = Literal["enforced", "best-effort", "absent"]
 StepStatus = Literal["pending", "in_progress", "completed"]
 Role = Literal["system", "user", "assistant", "tool"]
+ProtocolName = Literal["tools", "actions"]  # how a model requests tool calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +272,27 @@ def find_cost(usage: Usage, prices: Mapping[str, float]) -> float | None:
     total += usage.cached * prices.get("cached", price)
     total += usage.cache_written * prices.get("cache_written", price)
     return total / _MILLION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """Facts about a model. A model has each of them as a member of this name, or has none."""
+
+    protocol: ProtocolName = "tools"
+    context_tokens: int | None = None  # size of the context window
+    catalog_tokens: int | None = None  # budget of the catalog in the recorded run
+    notes: tuple[str, ...] = ()  # facts for a person
+    schemas: bool = False  # the provider can hold an answer to a JSON Schema, also while tools are offered
+
+
+def describe_model(model: object) -> ModelInfo:
+    """Returns the facts that a model has about itself."""
+    found: dict[str, Any] = {}
+    for each in fields(ModelInfo):
+        if hasattr(model, each.name):
+            found[each.name] = getattr(model, each.name)
+    found["notes"] = tuple(found.get("notes", ()))
+    return ModelInfo(**found)
 
 
 # --- stores -----------------------------------------------------------------------------------------------------------

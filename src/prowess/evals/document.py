@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from prowess._internal.files import read_regular
-from prowess._internal.json_file import now
+from prowess._internal.files import now, read_regular
 from prowess._internal.label_scores import MeanScore
 from prowess._internal.model_values import describe_fault
 from prowess._internal.text import one_line

@@ -30,11 +30,11 @@ from prowess.models.model_info import PricedModel, is_live
 from prowess.models.scripted import ScriptedModel, load_script
 from prowess.records.trajectory import Trajectory, read_trajectory
 from prowess.runtime.arguments import make_approver
-from prowess.runtime.factories import SessionOptions
+from prowess.runtime.factories import SessionOptions, find_prices
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.cassette import Cassette
 from prowess.runtime.services.sessions import session_place
-from prowess.runtime.session_models import find_prices, make_model
+from prowess.runtime.session_models import make_model
 from prowess.stores.memory import KeptEvents
 from prowess.workspace.export import read_named
 from prowess.workspace.session_folder import remove_place

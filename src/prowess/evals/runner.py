@@ -28,10 +28,10 @@ from prowess.evals.suite import Suite, SuiteCase, check_skill_names
 from prowess.evals.task_runtime import forget_runtimes, skills_digest, task_runtime
 from prowess.models.model_info import is_live
 from prowess.runtime.arguments import make_approver
-from prowess.runtime.factories import SessionOptions
+from prowess.runtime.factories import SessionOptions, check_price, find_prices
 from prowess.runtime.runtime import Runtime, check_model, open_runtime
 from prowess.runtime.services.portable import as_values
-from prowess.runtime.session_models import check_price, find_prices, make_model
+from prowess.runtime.session_models import make_model
 
 CANARY = "prowess-canary"
 _MOST_RUNS = 100_000

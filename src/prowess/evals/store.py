@@ -11,8 +11,8 @@ from pydantic import ConfigDict, Field
 
 from prowess import __version__
 from prowess._internal.dated_names import find_names, new_name
+from prowess._internal.files import now
 from prowess._internal.journal import Journal, JournalInUse, read_lines
-from prowess._internal.json_file import now
 from prowess._internal.model_values import describe_fault
 from prowess._internal.paths import inside, user_path
 from prowess._internal.state_folder import ensure_ignored, state_folder

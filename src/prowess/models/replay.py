@@ -62,7 +62,7 @@ class ReplayModel:
         self.started: RunStarted | None = None
         self.protocol: ProtocolName = "tools"
         self.output: OutputRequested | None = None  # form of the answer
-        self.schemas = False
+        self.schemas: bool = False
         self.catalog_tokens: int | None = None
         self._requests: dict[str, str] = {}  # recorded run -> its request
         recorded = list(events)

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal
 
-from prowess._internal.files import copy_regular
+from prowess._internal.files import copy_regular, now
 from prowess._internal.folder_swap import STATE, FolderMove, hold, stage, swap_errors
-from prowess._internal.json_file import now
 from prowess._internal.text import name_some
 from prowess.core.findings import visible
 from prowess.errors import PackDenied, PackError, PackMismatch

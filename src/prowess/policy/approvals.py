@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from prowess._internal.json_file import UserFile, file_signature, now
+from prowess._internal.files import UserFile, file_signature, now
 from prowess.core.catalog_values import Finding
 from prowess.core.events import ApprovalAnswered
 from prowess.core.findings import Note, make_finding, visible

@@ -19,8 +19,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from prowess._internal.digest import content_sha256
-from prowess._internal.files import read_regular
-from prowess._internal.json_file import UserFile, file_signature, now
+from prowess._internal.files import UserFile, file_signature, now, read_regular
 from prowess._internal.paths import is_inside
 from prowess.core.catalog_values import Finding
 from prowess.core.findings import Note, make_finding
@@ -121,7 +120,7 @@ class TrustFile:
     """Current trust: read again when the file changes, else the same object."""
 
     def __init__(self, state_dir: str) -> None:
-        self.path = _store(state_dir).path
+        self.path: str = _store(state_dir).path
         self._state_dir = state_dir
         self._seen: object = None
         self._trust = Trust()

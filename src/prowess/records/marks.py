@@ -14,7 +14,7 @@ import secrets
 from dataclasses import replace
 from hashlib import sha256
 
-from prowess._internal.json_file import UserFile
+from prowess._internal.files import UserFile
 from prowess.core.events import ApprovalAnswered, ApprovalAsked, Envelope, RunStarted
 
 SCHEMA = "prowess.record-key/1"

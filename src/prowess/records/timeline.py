@@ -230,8 +230,8 @@ def _model_replied(event: ModelReplied, _: EventContext) -> EventText:
 
 
 def _model_retried(event: ModelRetried, context: EventContext) -> EventText:
-    again = f"{_RETRY} in {event.wait_s:.1f} s ({event.attempt} of {event.tries - 1})."
-    return _error_raised(ErrorRaised(code=event.code, message=event.message, hint=again), context)
+    hint = f"{_RETRY} in {event.wait_s:.1f} s ({event.attempt} of {event.tries - 1})."
+    return _error_raised(ErrorRaised(code=event.code, message=event.message, hint=hint), context)
 
 
 def _run_finished(event: RunFinished, _: EventContext) -> EventText:
@@ -444,9 +444,7 @@ def _output_requested(event: OutputRequested, _: EventContext) -> EventText:
 
 
 def _compacted(event: Compacted, _: EventContext) -> EventText:
-    before = event.before_tokens
-    after = event.after_tokens
-    why = event.why
+    why, before, after = event.why, event.before_tokens, event.after_tokens
     size = f"the conversation: {before} to {after} tokens"
     line = EventLine("compacted", f"shortens {size} · {why}", event.summary or "")
     story = EventLine("note", f"shortened {size} ({why})")
@@ -472,9 +470,7 @@ def _error_raised(event: ErrorRaised, _: EventContext) -> EventText:
 
 def _unknown(event: UnknownEvent, _: EventContext) -> EventText:
     text = f"{event.type} (of a newer release)"
-    line = EventLine("unknown", text)
-    story = EventLine("note", text)
-    return EventText(line, story)
+    return EventText(EventLine("unknown", text), EventLine("note", text))
 
 
 _TABLE: dict[type[Any], Callable[[Any, EventContext], EventText]] = {

@@ -2,7 +2,7 @@
 
 - agent: `Agent` and its sessions
 - api: the public functions `run`, `run_sync` and `stream`
-- arguments: turns arguments of the public functions into parts
+- arguments: turns arguments of the public functions into parts, and names the keyword that is wrong
 - callers: runs tools, approvers and observers of a kit where its caller is
 - check: validates skills and returns a report per skill
 - config: merges defaults, files, environment and flags into one configuration
@@ -17,9 +17,7 @@
 - loop_thread: an event loop in a thread of its own
 - output_type: makes the form of an answer from a Python type
 - own_executor: makes an executor of ours for a program that wraps it
-- parts: checks what a program gives as policy=, executor=, store=, artifacts= and secrets=
 - policy_files: reads policy files and turns settings into values for `policy`
-- python_words: errors that leave a public function name keywords, not options of the command line
 - recorded_output: the form of the answer of a recorded run
 - runtime: `Runtime`, which holds configuration, trust and skills of one call
 - session_models: makes and keeps the models of sessions

@@ -25,9 +25,15 @@ from prowess.core.values import Message, Plan, Usage
 from prowess.runtime.arguments import (
     AnyTools,
     Approve,
+    ArtifactsPart,
+    ExecutorPart,
     FilePaths,
     Observers,
+    PolicyParts,
+    PythonDoor,
+    SecretsPart,
     SkillPlaces,
+    StorePart,
     as_observers,
     as_paths,
     as_toolsets,
@@ -35,12 +41,11 @@ from prowess.runtime.arguments import (
     make_approver,
     make_limits,
     make_runtime,
+    read_parts,
 )
 from prowess.runtime.factories import SessionOptions, open_session
 from prowess.runtime.loop_thread import shared_loop
 from prowess.runtime.output_type import make_output
-from prowess.runtime.parts import ArtifactsPart, ExecutorPart, PolicyParts, SecretsPart, StorePart, read_parts
-from prowess.runtime.python_words import PythonDoor
 from prowess.runtime.runtime import check_model
 from prowess.runtime.services.files import copy_files
 from prowess.runtime.session_models import KeptModels
@@ -138,7 +143,7 @@ class Agent(Generic[OutputT]):
         log = parts.log
         if log is None and self._runtime.config.store == "memory:":
             log = MemoryEventLog()  # one for all runs, so that a session goes on
-        self._models = KeptModels()
+        self._models = KeptModels() if isinstance(model, str | None) else None  # an object belongs to the caller
         self._options = SessionOptions(
             model=model,
             models=self._models,
@@ -244,7 +249,8 @@ class Agent(Generic[OutputT]):
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop. A loop that ends closes its own."""
-        await self._models.aclose()
+        if self._models is not None:
+            await self._models.aclose()
 
     def close(self) -> None:
         """Closes the connections of `run_sync`. They are closed at the end of the process, too."""

@@ -6,7 +6,6 @@ are imported when a session is opened.
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -33,20 +32,20 @@ from prowess.core.ports import (
     RecordedModel,
     SecretProvider,
     Toolset,
-    describe_model,
 )
 from prowess.core.tool_table import Profile
-from prowess.core.values import Lease, SessionKey, ToolSpec
-from prowess.errors import ProwessError, StoreError
+from prowess.core.values import Lease, SessionKey, ToolSpec, Usage, describe_model, find_cost
+from prowess.errors import ConfigError, ProwessError
 from prowess.policy.approvals import UserApprovals
 from prowess.policy.secrets import ConfiguredSecrets
 from prowess.runtime.config import Config, ConfigPlaces
 from prowess.runtime.given_objects import GivenObjects, GivenSecrets
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
 from prowess.runtime.recorded_output import find_recorded_output
-from prowess.runtime.session_models import KeptModels, check_price, find_model, find_prices, find_recording, make_model
+from prowess.runtime.session_models import KeptModels, find_model, find_recording, make_model
 from prowess.runtime.settings import EXECUTORS
 from prowess.runtime.storage import (
+    check_known,
     name_log,
     new_session,
     open_log,
@@ -178,7 +177,7 @@ async def open_session(runtime: Runtime, options: SessionOptions) -> AsyncIterat
     """Opens a session with its history, ready for a request."""
     from prowess.agent.session import Session, restore_from_log
 
-    model = await find_model(runtime, options)
+    model = await _find_model(runtime, options)
     agent = _make_agent(runtime, options, model)
     async with AsyncExitStack() as stack:
         is_ours = isinstance(options.model, str | None)
@@ -204,6 +203,13 @@ async def check_model(runtime: Runtime, options: SessionOptions) -> None:
         await model.aclose()
 
 
+async def _find_model(runtime: Runtime, options: SessionOptions) -> Model:
+    model = options.model
+    if isinstance(model, str | None) or options.protocol == "actions":
+        return await find_model(runtime, options)
+    return model
+
+
 def _make_agent(runtime: Runtime, options: SessionOptions, model: Model) -> AgentSpec:
     config = runtime.config
     name = str(getattr(model, "name", ""))
@@ -226,15 +232,20 @@ def _make_agent(runtime: Runtime, options: SessionOptions, model: Model) -> Agen
     )
 
 
-async def check_known(log: EventLog, key: SessionKey) -> None:
-    """Checks that the session exists, before anything is written: a lease would create it."""
-    sessions = await log.sessions(key.tenant, app=key.app, user=key.user)
-    names = [each.key.session for each in sessions]
-    if key.session in names:
+def find_prices(runtime: Runtime, model: str) -> Mapping[str, float]:
+    """Returns the prices of a model, which the configuration has by its whole name or by the part after `:`."""
+    prices = runtime.config.prices
+    short_name = model.partition(":")[2]
+    return prices.get(model) or prices.get(short_name) or {}
+
+
+def check_price(model: str, prices: Mapping[str, float]) -> None:
+    """Raises ConfigError when the cost of a model is not known, so that no limit on it can be kept."""
+    if find_cost(Usage(), prices) is not None:
         return
-    near = difflib.get_close_matches(key.session, names, n=1)
-    hint = f"Did you mean '{near[0]}'?" if near else "See: prowess sessions list"
-    raise StoreError(f"There is no session '{key.session[:100]}'.", code="session-unknown", hint=hint)
+    message = f"There is a cost limit, but no price of the model '{model}' is known."
+    hint = f'Add it to the configuration: [prices."{model}"] input = …, cached = …, output = …'
+    raise ConfigError(message, code="price-unknown", hint=hint)
 
 
 async def _open_kit(

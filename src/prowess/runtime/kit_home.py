@@ -41,8 +41,8 @@ class KitHome:
         check_offer(options.offer or "skills", own, find_surroundings(runtime.config).enabled)
         self.runtime = runtime
         self.options = options
-        self.names = OuterNames(options.prefix)
-        self.is_closed = False
+        self.names: OuterNames = OuterNames(options.prefix)
+        self.is_closed: bool = False
         self.opened: dict[CloseSession, None] = {}  # changed on the kit's loop only
         self._preview = preview_kit(runtime, options)
         self._reading = threading.RLock()

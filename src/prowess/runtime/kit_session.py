@@ -48,7 +48,7 @@ class KitSession:
     ) -> None:
         """Takes paths to copy into the workspace, and names of skills to load at once."""
         assert options.session is not None
-        self.id = options.session
+        self.id: str = options.session
         self._home = home
         self._options = options
         self._files = tuple(files)

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from prowess._internal.files import read_regular
-from prowess._internal.json_file import file_signature
+from prowess._internal.files import file_signature, read_regular
 from prowess.core.catalog_values import Finding
 from prowess.core.findings import Note, make_finding
 from prowess.core.tool_table import (

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from prowess._internal.json_file import file_signature
+from prowess._internal.files import file_signature
 from prowess._internal.paths import inside
 from prowess._internal.urls import shown_url
 from prowess.core.catalog_values import CatalogPlan, Finding, Trigger
@@ -96,10 +96,10 @@ class Runtime:
         policy_files: Sequence[str] = (),
     ) -> None:
         self.places = places
-        self.policy_files = tuple(policy_files)  # that a program named, and so trusts
+        self.policy_files: tuple[str, ...] = tuple(policy_files)  # that a program named, and so trusts
         self.loaded = loaded
         self.trust_file = trust
-        self.trust = trust.current()
+        self.trust: Trust = trust.current()
         self.environ: Mapping[str, str] = environ or {}
         self._findings = tuple(findings)
         self._roots = tuple(roots)
@@ -342,7 +342,7 @@ class Runtime:
 
         A recording keeps the budget that it was made with.
         """
-        from prowess.core.ports import describe_model
+        from prowess.core.values import describe_model
         from prowess.models.model_info import configured_window
         from prowess.skills.render import CatalogBudget, find_budget
 

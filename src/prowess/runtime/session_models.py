@@ -6,14 +6,13 @@ Connections belong to an event loop, so each loop has a model of its own, which 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from prowess.core.events import Envelope
-from prowess.core.ports import ClosableModel, Model, describe_model
-from prowess.core.values import Usage, find_cost
-from prowess.errors import ConfigError
+from prowess.core.ports import ClosableModel, Model
+from prowess.core.values import describe_model
 from prowess.runtime.storage import open_log
 
 if TYPE_CHECKING:
@@ -114,19 +113,3 @@ async def find_recording(runtime: Runtime, options: SessionOptions) -> Sequence[
         if options.log is None:
             await log.close()
     return ()
-
-
-def find_prices(runtime: Runtime, model: str) -> Mapping[str, float]:
-    """Returns the prices of a model, which the configuration has by its whole name or by the part after `:`."""
-    prices = runtime.config.prices
-    short_name = model.partition(":")[2]
-    return prices.get(model) or prices.get(short_name) or {}
-
-
-def check_price(model: str, prices: Mapping[str, float]) -> None:
-    """Raises ConfigError when the cost of a model is not known, so that no limit on it can be kept."""
-    if find_cost(Usage(), prices) is not None:
-        return
-    message = f"There is a cost limit, but no price of the model '{model}' is known."
-    hint = f'Add it to the configuration: [prices."{model}"] input = …, cached = …, output = …'
-    raise ConfigError(message, code="price-unknown", hint=hint)

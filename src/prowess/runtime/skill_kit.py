@@ -20,15 +20,23 @@ from prowess.core.values import Decision, Finding, Outcome, Question, ToolSpec
 from prowess.runtime.arguments import (
     AnyTools,
     Approve,
+    ArtifactsPart,
+    ExecutorPart,
     FilePaths,
     Observers,
+    Parts,
+    PolicyParts,
+    PythonDoor,
+    SecretsPart,
     SkillPlaces,
+    StorePart,
     as_observers,
     as_paths,
     as_toolsets,
     check_asker,
     make_approver,
     make_runtime,
+    read_parts,
 )
 from prowess.runtime.callers import (
     CallersObserver,
@@ -40,16 +48,6 @@ from prowess.runtime.callers import (
 from prowess.runtime.factories import KitOptions
 from prowess.runtime.kit_home import KitHome, list_names, make_version
 from prowess.runtime.kit_session import KitSession, SchemaForm, render_schemas
-from prowess.runtime.parts import (
-    ArtifactsPart,
-    ExecutorPart,
-    Parts,
-    PolicyParts,
-    SecretsPart,
-    StorePart,
-    read_parts,
-)
-from prowess.runtime.python_words import PythonDoor
 from prowess.runtime.storage import new_session
 from prowess.skills.skill import Changes
 from prowess.stores.memory import MemoryEventLog

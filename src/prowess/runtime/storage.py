@@ -3,6 +3,7 @@ cheap."""
 
 from __future__ import annotations
 
+import difflib
 import os
 import pwd
 import secrets
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING
 from prowess._internal.paths import inside
 from prowess._internal.plugins import PluginTable
 from prowess._internal.state_folder import ensure_ignored, find_meant, find_scheme, state_folder
-from prowess.errors import ConfigError
+from prowess.core.values import SessionKey
+from prowess.errors import ConfigError, StoreError
 from prowess.records.marks import Marks
 from prowess.runtime.config import Config, ConfigPlaces
 
@@ -224,3 +226,14 @@ def name_log(log: EventLog, project: str) -> str:
 def path_of(log: EventLog) -> str:
     """File of a log that is a file, else an empty text."""
     return str(getattr(log, "path", ""))
+
+
+async def check_known(log: EventLog, key: SessionKey) -> None:
+    """Checks that the session exists, before anything is written: a lease would create it."""
+    sessions = await log.sessions(key.tenant, app=key.app, user=key.user)
+    names = [each.key.session for each in sessions]
+    if key.session in names:
+        return
+    near = difflib.get_close_matches(key.session, names, n=1)
+    hint = f"Did you mean '{near[0]}'?" if near else "See: prowess sessions list"
+    raise StoreError(f"There is no session '{key.session[:100]}'.", code="session-unknown", hint=hint)

@@ -64,7 +64,7 @@ class FolderArtifacts:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        self.path = os.path.abspath(path)
+        self.path: str = os.path.abspath(path)
         self._max_bytes = max_bytes
         self._clock = clock
         self._prepare = prepare

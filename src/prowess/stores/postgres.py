@@ -52,7 +52,7 @@ class PostgresEventLog:
         self._clock = clock
         self._timeout_s = timeout_s
         self._link = PostgresPool(url, timeout_s=timeout_s, retry_s=retry_s, prepare=self._migrate)
-        self.path = self._link.place  # without the password
+        self.path: str = self._link.place  # without the password
         self._threads = ThreadPoolExecutor(connections, thread_name_prefix="prowess-log")
         self._heads: dict[SessionKey, ChainHead] = {}  # heads after our last writes; only a guess, always checked
         self._closed = False

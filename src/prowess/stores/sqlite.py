@@ -139,7 +139,7 @@ class SqliteEventLog:
         busy_timeout_s: float = 10.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.path = os.path.abspath(path)
+        self.path: str = os.path.abspath(path)
         self._busy_timeout_s = busy_timeout_s
         self._clock = clock
         self._thread = OneThread("prowess-log")

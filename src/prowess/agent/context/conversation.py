@@ -83,7 +83,7 @@ class Conversation:
         self.unloaded: set[str] = set()  # ids of unloaded skills, without those shown once
         self.loads: dict[str, str] = {}  # id -> digest of skills that the current request loaded
         self.output: OutputRequested | None = None  # form of the answer to the current request
-        self.refused = 0  # number of replies of the current run that did not fit this form, before the last reply
+        self.refused: int = 0  # number of replies of the current run that did not fit this form, before the last reply
         self._is_refused = False  # the last reply does not fit
         self.plan: Plan | None = None
         self.spent: UsageTotals = UsageTotals()

@@ -17,8 +17,8 @@ from typing import Any
 
 from prowess._internal.json_values import load_json
 from prowess.core.events import CallDelta, ModelReplied, TextDelta
-from prowess.core.ports import ClosableModel, FiniteModel, Model, PreparedModel, describe_model
-from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage, add_usage
+from prowess.core.ports import ClosableModel, FiniteModel, Model, PreparedModel
+from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage, add_usage, describe_model
 from prowess.errors import ModelMalformed
 from prowess.models.actions.calls import translate
 from prowess.models.actions.json_repair import Close, find_objects
