@@ -49,7 +49,7 @@ def main() -> int:
         try:
             agent = prowess.Agent(
                 options.model,
-                skills=options.skills,
+                skills=options.skills or "default",
                 # Without a terminal nobody can be asked, so it has to be said before; python-math ships with Prowess.
                 approve=agree if sys.stdin.isatty() else ["skill_run"],
                 on_event=watch,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prowess.errors import PackError
+from prowess.errors import PackError, in_one_line
 from prowess.packs.contents import find_skills
 from prowess.packs.values import Obtained, PackedSkill, PackSource
 
@@ -42,5 +42,5 @@ def refused(call: Callable[[], object]) -> PackError:
         call()
     error = caught.value
     assert error.hint
-    assert str(error).isprintable()
+    assert in_one_line(error).isprintable()
     return error

@@ -144,7 +144,7 @@ def test_a_canary_that_failed_is_told(tmp_path: Path) -> None:
 
 
 def test_an_unknown_kind_names_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(EvalError, match=r"'JUnitt'.*Kinds are json, junit, markdown, html\.") as caught:
+    with pytest.raises(EvalError, match=r"'JUnitt'\.\nKinds are json, junit, markdown, html\.") as caught:
         write_report("JUnitt", str(tmp_path / "x"), document())
     assert caught.value.code == "report-unknown" and not (tmp_path / "x").exists()
 

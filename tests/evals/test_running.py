@@ -171,7 +171,7 @@ def test_rules_about_another_skill_hold_without_the_skill(project: Path) -> None
 
 @pytest.mark.parametrize("rule", [{"never": "skill_load(greter)"}, {"before": ["skill_load(greter)", "skill_run"]}])
 def test_a_rule_about_a_skill_that_is_not_there_is_refused(project: Path, rule: dict[str, Any]) -> None:
-    with pytest.raises(EvalError, match=r"cases.json:1: case 'hello': no skill 'greter'. Did you mean 'greeter'"):
+    with pytest.raises(EvalError, match=r"cases.json:1: case 'hello': no skill 'greter'\.\nDid you mean 'greeter'"):
         run(project, write_cases(project, [case(expect={"steps": [rule, {"never": "skill_load(g*)"}]})]))
 
 
@@ -185,7 +185,7 @@ def test_a_call_that_failed_tells_why(project: Path) -> None:
 
 def test_an_arm_needs_a_name_and_a_skill(project: Path) -> None:
     with pytest.raises(
-        EvalError, match=r"cases.json:1: case 'hello': There is no arm 'witout_skill'. Did you mean without_skill"
+        EvalError, match=r"cases.json:1: case 'hello': There is no arm 'witout_skill'\.\nDid you mean without_skill"
     ):
         run(project, write_cases(project, [case(arms=["witout_skill"])]))
     plain = {"id": "plain", "prompt": "Hi.", "expect": {"output": {"contains": "x"}}, "arms": ["without_skill"]}
@@ -304,7 +304,7 @@ def test_distractors_stand_beside_the_installed_skills(project: Path) -> None:
 
 def test_unknown_names_are_told_before_anything_runs(project: Path) -> None:
     misspelt = case(expect={"skills": {"load": ["greter"]}})
-    with pytest.raises(EvalError, match=r"cases.json:\d+: case 'hello': no skill 'greter'. Did you mean 'greeter'"):
+    with pytest.raises(EvalError, match=r"cases.json:\d+: case 'hello': no skill 'greter'\.\nDid you mean 'greeter'"):
         run(project, write_cases(project, [misspelt]))
     with pytest.raises(ConfigError, match="approve names 'skil_run'"):
         run(project, write_cases(project, [case()]), approved=("skil_run",))

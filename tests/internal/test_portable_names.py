@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from prowess._internal.archive import extract
 from prowess._internal.portable_names import check_portable_names
-from prowess.errors import PackUnsafe
+from prowess.errors import PackUnsafe, in_one_line
 
 CAFE = "caf\u00e9"
 COLLIDING = [
@@ -47,7 +47,7 @@ def code_of(*paths: str) -> str:
     with pytest.raises(PackUnsafe) as caught:
         check_portable_names(paths)
     assert caught.value.hint
-    assert str(caught.value).isprintable()
+    assert in_one_line(caught.value).isprintable()
     return str(caught.value.code)
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from pack_samples import SKILL_MD, obtained
 from prowess._internal.archive import ArchiveLimits, extract
-from prowess.errors import PackError
+from prowess.errors import PackError, in_one_line
 from prowess.packs.contents import find_skills
 
 PARTS, EACH = 10, 1000
@@ -62,7 +62,7 @@ def test_10k_mutated_archives(tmp_path: Path, part: int):
             written = extract(archive, into, limits=LIMITS)
         except PackError as error:
             assert error.hint, number
-            assert str(error).isprintable(), number
+            assert in_one_line(error).isprintable(), number
             assert not into.exists(), number
         else:
             unpacked += 1
@@ -94,7 +94,7 @@ def _search(folder: Path, before: list[str]) -> bool:
         skills = find_skills(obtained(folder, is_ours=True))
     except PackError as error:
         assert error.hint
-        assert str(error).isprintable()
+        assert in_one_line(error).isprintable()
         return False
     finally:
         assert _walked(folder) == before

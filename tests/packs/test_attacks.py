@@ -19,7 +19,7 @@ from archive_bytes import tarred, zipped
 from loopback import Server
 from pack_machines import PackMachine
 from pack_samples import SKILL_MD, refused, skill_folder
-from prowess.errors import PackError
+from prowess.errors import PackError, in_one_line
 from prowess.packs.plan import InstallPlan
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\u202e"
@@ -225,7 +225,7 @@ def test_a_skill_with_a_name_that_is_none(here: PackMachine, tmp_path: Path, nam
         try:
             here.install(str(path))
         except PackError as error:
-            assert error.hint and str(error).isprintable()
+            assert error.hint and in_one_line(error).isprintable()
     assert {*here.on_disk()} <= {"0", "1", "top", "b"}, "the name of its folder or file is used instead"
     here.check_clean()
     assert not (here.root / ".prowess/SKILL.md").exists()
@@ -247,7 +247,7 @@ def test_escapes_stay_out_of_all_texts(here: PackMachine, tmp_path: Path) -> Non
     try:
         here.install(str(tmp_path / "src"), confirm=check)
     except PackError as error:
-        assert str(error).isprintable()
+        assert in_one_line(error).isprintable()
     for path in (here.lock, here.wanted):
         assert not path.exists() or "\x1b" not in path.read_text()
     (tmp_path / "src/pdf/SKILL.md").write_text(SKILL_MD.format(name="pdf"))
@@ -387,7 +387,7 @@ def test_text_that_is_not_unicode(here: PackMachine, tmp_path: Path) -> None:
         try:
             here.install(str(folder))
         except PackError as error:
-            assert str(error).isprintable()
+            assert in_one_line(error).isprintable()
     assert here.verify().same
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import prowess
 from pack_samples import obtained, packed, refused, skill_folder
 from prowess._internal.archive import extract
-from prowess.errors import PackError, PackUnsafe
+from prowess.errors import PackError, PackUnsafe, in_one_line
 from prowess.packs.bundle import read_manifest, write_pack
 from prowess.packs.contents import find_skills
 from prowess.skills.skill import SkillFile
@@ -224,7 +224,7 @@ def test_whatever_a_manifest_says_it_is_refused_or_read(skills: object, schema: 
             manifest = read_manifest(folder)
         except PackError as error:
             assert error.code == "manifest-invalid"
-            assert str(error).isprintable()
+            assert in_one_line(error).isprintable()
         else:
             assert manifest is not None
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pack_machines import PackMachine
 from pack_samples import refused, skill_folder
-from prowess.errors import PackError
+from prowess.errors import PackError, in_one_line
 from prowess.packs.lock import PackPlace, WantedSkill, check_name, edit_wanted, read_lock, read_wanted
 
 
@@ -134,7 +134,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
             try:
                 read(place)
             except PackError as error:
-                assert error.hint and str(error).isprintable()
+                assert error.hint and in_one_line(error).isprintable()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from archive_bytes import tarred, zipped
 from loopback import Exchange, Handler, Server
 from prowess._internal.archive import ArchiveLimits
 from prowess._internal.fetch import Fetched, fetch
-from prowess.errors import FetchError, PackError, PackMismatch, PackUnsafe
+from prowess.errors import FetchError, PackError, PackMismatch, PackUnsafe, in_one_line
 from prowess.packs.obtain import obtain, obtain_site
 from prowess.packs.source import parse_source
 from prowess.packs.values import Obtained
@@ -96,7 +96,7 @@ def files_of(obtained: Obtained) -> dict[str, bytes]:
 def code_of(get: Get, pages: Mapping[str, bytes | str], *skills: str) -> str:
     with Server(site(pages)) as server, pytest.raises((PackError, FetchError)) as caught:
         get(server.url(""), *skills)
-    assert caught.value.hint and str(caught.value).isprintable()
+    assert caught.value.hint and in_one_line(caught.value).isprintable()
     return str(caught.value.code)
 
 
@@ -118,7 +118,7 @@ def test_only_the_wanted_skills_are_downloaded(get: Get):
     with Server(site(GOOD)) as server:
         assert set(files_of(get(server.url(f"{NEW}/index.json"), "one"))) == {"one/SKILL.md"}
     assert [request.path for request in server.requests] == [f"{NEW}/index.json", f"{NEW}/one/SKILL.md"]
-    with Server(site(GOOD)) as server, pytest.raises(PackError, match=r"no skill 'pfd'\. It has: pdf") as caught:
+    with Server(site(GOOD)) as server, pytest.raises(PackError, match=r"no skill 'pfd'\.\nIt has: pdf") as caught:
         get(server.url(""), "pfd")
     assert caught.value.code == "site-skill-unknown"
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prowess.core.tool_table import ALIASES, TOOLS
+from prowess.errors import in_one_line
 from prowess.policy.call_patterns import parse_call_pattern
 from prowess.records.trajectory import CallStep
 
@@ -115,7 +116,7 @@ def test_every_text_is_a_pattern_or_a_clear_error(text: str) -> None:
     try:
         parse_call_pattern(text)
     except ValueError as error:
-        assert str(error).isprintable()
+        assert in_one_line(error).isprintable()
 
 
 _VALUES = st.text(min_size=1).filter(lambda text: not text.endswith("\\") and "\\'" not in text)

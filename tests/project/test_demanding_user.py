@@ -26,10 +26,10 @@ def test_trust_shows_everything_that_becomes_trusted(tmp_path, make_skill):
     (tmp_path / ".git").mkdir()
     make_skill(tmp_path / ".agent" / "skills" / "near-the-top")
     make_skill(tmp_path / "packages" / "web" / ".agents" / "skills" / "org" / "deep-down", description="x" * 300)
-    (tmp_path / ".agent" / "config.toml").write_text("# why\n[skills]\nbudget = 77\n", encoding="utf-8")
+    (tmp_path / ".agent" / "config.toml").write_text('# why\n[secrets]\nTOKEN = "env:TOKEN"\n', encoding="utf-8")
     done = run("trust", "--yes", cwd=tmp_path)
     assert "near-the-top" in done.stderr and "deep-down" in done.stderr and "x…" in done.stderr
-    assert "budget = 77" in done.stderr and "# why" not in done.stderr
+    assert "secrets.TOKEN" in done.stderr and "# why" not in done.stderr
     refused = run("trust", "/", "--yes", "--json", cwd=tmp_path)
     assert json.loads(refused.stdout)["error"]["code"] == "trust-too-wide"
 

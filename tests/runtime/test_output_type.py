@@ -254,7 +254,7 @@ def read(log: MemoryEventLog) -> list[Any]:
 def test_after_three_answers_the_run_ends_as_an_error() -> None:
     result = ask(int, "one", "two", "three")
     assert (result.ok, result.stop_reason, result.code, result.text) == (False, "error", "output-invalid", "three")
-    with pytest.raises(ProwessError, match="three") as caught:
+    with pytest.raises(ProwessError, match="no answer of the model fitted") as caught:
         _ = result.output
     assert caught.value.code == "output-invalid"
 

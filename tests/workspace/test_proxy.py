@@ -16,7 +16,7 @@ import pytest
 from test_bwrap import House
 
 from loopback import CERTIFICATE, Server, redirecting, serving
-from prowess.errors import ConfigError, WorkspaceError
+from prowess.errors import ConfigError, WorkspaceError, in_one_line
 from prowess.workspace.isolation.bwrap import find_trusted
 from prowess.workspace.network.proxy import CONTROL_FD, Proxy, ProxyLimits, RunProxy
 from prowess.workspace.process.client import Processes
@@ -192,7 +192,7 @@ def test_what_the_shim_says_is_in_the_error() -> None:
                 link.wrap(["true"], PYTHON)
                 await said(link, b"127.0.0.1:3128: Address already in use\x1b]0;\n")
         assert caught.value.code == "proxy-failed" and PYTHON in (caught.value.hint or "")
-        assert str(caught.value).isprintable()
+        assert in_one_line(caught.value).isprintable()
 
     told(story)
 

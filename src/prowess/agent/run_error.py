@@ -19,6 +19,10 @@ def make_run_error(
     stop_reason: StopReason, *, session: str, waiting: Sequence[ToolCall], report: str, code: str | None
 ) -> RunError:
     """Makes the error for a run that ended without an answer."""
+    if code == "output-invalid":
+        message = "The run ended because no answer of the model fitted output_type."
+        hint = "`result.text` is the last answer. Try a simpler output_type, or another model."
+        return RunError(message, stop_reason=stop_reason, code=code, hint=hint)
     go_on = f'Go on with it: run(session="{session}", resume=True).'
     kind, _, limit = stop_reason.partition(":")
     if kind == "limit":

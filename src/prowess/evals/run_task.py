@@ -169,7 +169,7 @@ class _Attempt:
             raise _timed_out(limits) from error
         finally:
             if self.key is not None:
-                remove_place(*session_place(runtime), self.key)
+                remove_place(*session_place(runtime, self.log), self.key)
 
     async def _talk(self, session: Session, limits: Limits) -> None:
         """Runs all turns, as long as each of them ends with an answer."""

@@ -218,7 +218,7 @@ def name_log(log: EventLog, project: str) -> str:
         return os.path.realpath(path)
     top = os.path.realpath(project)
     kind = type(log)
-    if kind.__name__ == "MemoryEventLog":
+    if any(each.__name__ == "MemoryEventLog" for each in kind.__mro__):  # not imported for this
         return f"memory:{top}"
     return f"{kind.__module__}.{kind.__qualname__}:{top}"
 

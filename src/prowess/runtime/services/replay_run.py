@@ -184,7 +184,7 @@ class _Replaying:
             if not log.is_full:
                 self.error = error
         finally:
-            remove_place(*session_place(self._runtime), self._key)
+            remove_place(*session_place(self._runtime, log), self._key)
         events = [envelope async for envelope in log.read(self._key, after_seq=before.seq)]
         if log.is_full:
             events = [each for each in events if each.seq in log.counted]

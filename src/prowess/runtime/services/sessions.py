@@ -15,7 +15,7 @@ from prowess.errors import AuditBroken, StoreError, in_one_line
 from prowess.records.summary import RunSummary, summarise
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import opened
-from prowess.runtime.storage import store_name, workspace_dir
+from prowess.runtime.storage import name_log, store_name, workspace_dir
 
 
 class SessionRow(NamedTuple):
@@ -113,8 +113,10 @@ def _unknown(session: str, names: Sequence[str]) -> StoreError:
     return StoreError(f"No session '{session}'.", code="session-unknown", hint=hint)
 
 
-def session_place(runtime: Runtime) -> tuple[str, str]:
-    """Returns (folder of the workspaces, name of the store), which give each session its lock and its workspace."""
+def session_place(runtime: Runtime, log: EventLog | None = None) -> tuple[str, str]:
+    """Returns (folder of the workspaces, name of the store), which give each session its lock and its workspace. `log`
+    is the store of the session if it is not the configured one."""
     folder = workspace_dir(runtime.config, runtime.places)
-    store = store_name(runtime.config, runtime.places)
-    return folder, store
+    if log is not None:
+        return folder, name_log(log, runtime.places.project)
+    return folder, store_name(runtime.config, runtime.places)
