@@ -90,6 +90,26 @@ def test_a_run_within_the_thread_of_run_sync_is_refused_and_not_waited_for(root:
     assert acted.content == "loop-running"
 
 
+def test_a_policy_that_ends_the_process_ends_the_wait_and_no_other(root: Path) -> None:
+    class Leaving:
+        def decide(self, call: Any, decision: Any) -> Any:
+            raise SystemExit(3)
+
+    def ok() -> str:
+        """Says ok."""
+        return "ok"
+
+    with pytest.raises(SystemExit):
+        make(root, [call("ok"), {"text": "a"}], tools=[ok], policy=Leaving()).run_sync("go")
+    assert make(root, [{"text": "still there"}]).run_sync("go").text == "still there"
+
+
+def test_a_report_does_not_call_words_of_a_tool_words_of_the_model(root: Path) -> None:
+    result = make(root, [call("skill_load", skill="demo")], limits=prowess.Limits(turns=1)).run_sync("go")
+    assert (result.text, result.stop_reason) == ("", "limit:turns")
+    assert "Done:" in result.report and "cut off" not in result.report
+
+
 CTRL_C = """
 import asyncio, os, signal, sys, prowess
 from prowess.testing import ScriptedModel

@@ -251,6 +251,11 @@ def read(log: MemoryEventLog) -> list[Any]:
     return asyncio.run(work())
 
 
+def test_half_of_a_surrogate_pair_is_refused_and_asked_again() -> None:
+    result = ask(list[str], '{"result": "\\ud800"}', '{"result": ["a"]}')
+    assert result.output == ["a"]
+
+
 def test_after_three_answers_the_run_ends_as_an_error() -> None:
     result = ask(int, "one", "two", "three")
     assert (result.ok, result.stop_reason, result.code, result.text) == (False, "error", "output-invalid", "three")

@@ -168,11 +168,11 @@ def render_partial(talk: Conversation, why: str, said: str = "") -> str:
     done: list[str] = []
     failed: list[str] = []
     for tool, outcome in talk.outcomes():
-        said = _short(outcome.content)
+        result = _short(outcome.content)
         if outcome.status == "ok":
-            done.append(f"- {tool}: {said}")
+            done.append(f"- {tool}: {result}")
         else:
-            failed.append(f"- {tool} ({outcome.code or outcome.status}): {said}")
+            failed.append(f"- {tool} ({outcome.code or outcome.status}): {result}")
     if talk.plan is not None:
         steps = talk.plan.steps
         done = [f"- {step.title}" for step in steps if step.status == "completed"] or done

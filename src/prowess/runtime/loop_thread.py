@@ -41,9 +41,10 @@ class LoopThread:
         with self._lock:
             if self._loop is None:
                 self.pid = os.getpid()
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_serve, args=(self._loop,), name=self._name, daemon=True)
-                self._thread.start()
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=_serve, args=(loop,), name=self._name, daemon=True)
+                thread.start()
+                self._loop, self._thread = loop, thread
             return self._loop
 
     def run(self, work: Coroutine[Any, Any, T], wait: Callable[[Future[None]], None] = Future.result) -> T:
@@ -96,7 +97,8 @@ async def carry_to(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
-        loop.run_forever()
+        while not _run(loop):
+            pass
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()
@@ -105,6 +107,16 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(loop.shutdown_default_executor())
     finally:
         loop.close()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> bool:
+    """Runs the loop. False if a task raised SystemExit or KeyboardInterrupt, which ends a loop: whoever waits for that
+    task gets it, and all others go on."""
+    try:
+        loop.run_forever()
+    except (SystemExit, KeyboardInterrupt):
+        return False
+    return True
 
 
 class _Handed(Generic[T]):

@@ -147,7 +147,10 @@ def _find_fault(text: str) -> str | None:
 def _has_wrapper(document: str) -> bool:
     from pydantic_core import from_json
 
-    data = from_json(document)
+    try:
+        data = from_json(document)
+    except ValueError:  # the adapter says what is wrong with it
+        return False
     return isinstance(data, dict) and "result" in data
 
 
