@@ -71,7 +71,7 @@ recordings: .venv/.dev  ## record the runs of examples/evals/recordings again, a
 system:  ## install what needs root (CI calls it; make demo and make test do not need it)
 	@PYTHON='$(PYTHON)' bash tools/system.sh
 
-e2e: .venv/.dev  ## talk to a real model on every wire; without one it says how to name one
+e2e: .venv/.dev  ## talk to a real model on every wire, and measure how it chooses skills; without one it says how to name one
 	@.venv/bin/python tools/e2e.py
 
 clean:  ## remove what make made

@@ -67,7 +67,7 @@ def measure(report: Callable[[str], object] = lambda line: None) -> list[Row]:
         ("start: list as a table on a terminal / python -c pass", best["list"] / best["pass"], 10.0),
         ("start: run --help / python -c pass", best["run --help"] / best["pass"], 6.0),
         ("start: chat --help / python -c pass", best["chat --help"] / best["pass"], 6.0),
-        ("start: exec of a script / python -c pass", best["exec"] / best["pass"], 44.0),
+        ("start: exec of a script / python -c pass", best["exec"] / best["pass"], 32.0),
         ("start: runs list / python -c pass", best["runs list"] / best["pass"], 15.0),
     ]
 

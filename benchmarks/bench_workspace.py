@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import prowess
@@ -203,7 +202,7 @@ async def bare_bwrap(bwrap: Desk) -> Callable[[], Awaitable[None]]:
     bwrap.place.make_run(program.run)
     async with enclosure.enclosed(program, "") as ready:
         given = {number: value for number, value in ready.command.fds.items() if isinstance(value, bytes)}
-        command = replace(ready.command, fds=given)
+        command = ready.command._replace(fds=given)
     return lambda: start_bare(command)
 
 

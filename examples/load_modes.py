@@ -1,18 +1,18 @@
 """How long a loaded skill stays in view: each request of two turns, under every load mode and placement.
 
 Without a key: the model plays a script. It loads a skill, selects a doc of it, and answers; then the user asks again.
-Each line is a request, each word a message of it, and `+` what of the skill it holds. It prints:
+Each line is a request, each word a message of it, and `+` what of the skill it holds, or says of it. It prints:
 
     turn, tool_result
       1 system user
       2 system user assistant tool+body
       3 system user assistant tool+body assistant tool+doc
-      4 system user assistant tool assistant tool assistant user
+      4 system user assistant tool+gone assistant tool+gone assistant user
     once, tool_result
       1 system user
       2 system user assistant tool+body
-      3 system user assistant tool+body assistant tool+doc user+over
-      4 system user assistant tool assistant tool assistant user
+      3 system user assistant tool+body assistant tool+doc+over
+      4 system user assistant tool+gone assistant tool+over+gone assistant user
     session, tool_result
       1 system user
       2 system user assistant tool+body
@@ -22,12 +22,12 @@ Each line is a request, each word a message of it, and `+` what of the skill it 
       1 system user
       2 system system+body user assistant tool
       3 system system+body+doc user assistant tool assistant tool
-      4 system user assistant tool assistant tool assistant user
+      4 system user assistant tool+gone assistant tool+gone assistant user
     once, system
       1 system user
       2 system system+body user assistant tool
-      3 system system+doc user assistant tool assistant tool user+over
-      4 system user assistant tool assistant tool assistant user
+      3 system system+doc user assistant tool assistant tool+over
+      4 system user assistant tool+gone assistant tool+over+gone assistant user
     session, system
       1 system user
       2 system system+body user assistant tool
@@ -55,17 +55,12 @@ REPLIES: list[dict[str, Any]] = [
 ]
 PLACEMENTS: tuple[Literal["tool_result", "system"], ...] = ("tool_result", "system")
 MODES: tuple[Literal["turn", "once", "session"], ...] = ("turn", "once", "session")
-SIGNS = {"<skill_content": "+body", "<skill_doc": "+doc", "was to be shown once": "+over"}
+SIGNS = {"<skill_content": "+body", "<skill_doc": "+doc", "was shown once": "+over", "after that turn": "+gone"}
 
 
 def show(message: Message) -> str:
     text = "\n".join(part.text or "" for part in message.parts)
     return message.role + "".join(sign for words, sign in SIGNS.items() if words in text)
-
-
-def is_said(message: Message) -> bool:
-    """Notes about the budget stand in every request; they are left out here."""
-    return "Left: " not in (message.parts[0].text or "") if message.parts else True
 
 
 for placement in PLACEMENTS:
@@ -86,4 +81,4 @@ for placement in PLACEMENTS:
                     settings={"workspace.dir": folder},
                 )
         for number, (messages, _) in enumerate(model.requests, 1):
-            print(f"  {number}", *(show(message) for message in messages if is_said(message)))
+            print(f"  {number}", *(show(message) for message in messages))

@@ -13,7 +13,6 @@ It prints:
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 
 import prowess
@@ -41,7 +40,7 @@ async def main() -> None:
             print("asked   ", outcome.question.tool, outcome.question.args["command"])
             await session.answer("call_3", "once", by="ann")
             outcome = await session.call("skill_run", args, id="call_3")
-        print("ran     ", json.loads(outcome.content)["stdout"].strip())
+        print("ran     ", outcome.content)
 
 
 asyncio.run(main())

@@ -51,16 +51,16 @@ class Wire:
     holds_to_schema: bool = True  # whether llmock honours a schema here
 
 
-def open_chat(base_url: str, **arguments: Any) -> OpenAIModel:
-    return OpenAIModel("small-1", api_key=KEY, base_url=base_url, api="chat", **arguments)
+def open_chat(base_url: str, *, name: str = "small-1", **arguments: Any) -> OpenAIModel:
+    return OpenAIModel(name, api_key=KEY, base_url=base_url, api="chat", **arguments)
 
 
-def open_responses(base_url: str, **arguments: Any) -> OpenAIModel:
-    return OpenAIModel("small-1", api_key=KEY, base_url=base_url, api="responses", **arguments)
+def open_responses(base_url: str, *, name: str = "small-1", **arguments: Any) -> OpenAIModel:
+    return OpenAIModel(name, api_key=KEY, base_url=base_url, api="responses", **arguments)
 
 
-def open_messages(base_url: str, **arguments: Any) -> AnthropicModel:
-    return AnthropicModel("small-1", api_key=KEY, base_url=base_url, **arguments)
+def open_messages(base_url: str, *, name: str = "small-1", **arguments: Any) -> AnthropicModel:
+    return AnthropicModel(name, api_key=KEY, base_url=base_url, **arguments)
 
 
 CHAT = Wire(name="chat", open=open_chat, provider="openai", request_type=CompletionCreateParams)
@@ -210,11 +210,20 @@ async def a_conversation_with_results(peer: Peer) -> None:
 
 async def arguments_that_are_no_json_are_kept(peer: Peer) -> None:
     peer.script(ToolFault("malformed_arguments"))
-    reply = await peer.model().reply([user("What is the weather in Paris?")], [WEATHER])
+    model = peer.model()
+    asked = user("What is the weather in Paris?")
+    reply = await model.reply([asked], [WEATHER])
     assert len(reply.calls) == 1
-    assert list(reply.calls[0].args) == ["arguments"]
+    assert list(reply.calls[0].args) == ["INVALID_JSON"]
+    sent = reply.calls[0].args["INVALID_JSON"]
     with pytest.raises(ValueError, match=r"."):
-        json.loads(reply.calls[0].args["arguments"])
+        json.loads(sent)
+    said = Message(role="assistant", calls=reply.calls)
+    told = Message(role="tool", call_id=reply.calls[0].id, parts=(Part(text="failed [invalid-json]: no"),))
+    await model.reply([asked, said, told], [WEATHER])
+    body = json.dumps(peer.server.state.journal.records(wait=2.0)[-1].body)
+    held = json.dumps({"INVALID_JSON": sent}, ensure_ascii=False)  # a server that parses it can
+    assert held in body or json.dumps(held)[1:-1] in body or json.dumps({"INVALID_JSON": sent}) in body
 
 
 async def a_tool_that_nobody_offered_is_passed_on(peer: Peer) -> None:

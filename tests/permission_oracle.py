@@ -28,6 +28,7 @@ class Case(NamedTuple):
     isolation: str
     trusted: bool
     granted: bool
+    inside: bool = True  # its path is below work/ or out/
 
 
 def oracle(case: Case) -> tuple[str, str]:
@@ -40,13 +41,16 @@ def oracle(case: Case) -> tuple[str, str]:
 
 
 def _first(case: Case) -> tuple[str, str]:
-    if case.tool in HIGH and not case.enabled:
+    writes_inside = case.tool == "write_file" and case.inside
+    if case.tool in HIGH and not case.enabled and not writes_inside:
         return "deny", "off"
     if case.who in ("named-forbids", "ambient-none") and case.tool not in NEVER_NARROWED.split():
         return "deny", "list"
     if case.rule is not None:
         return case.rule, "rule"
     if case.tool in READS | WATCHES:
+        return "allow", "table"
+    if writes_inside and case.isolation in ("sandbox", "container"):
         return "allow", "table"
     if case.tool in HIGH or case.tool not in EVERY_TOOL:
         return "ask", "table"

@@ -1,6 +1,7 @@
 """OUR OWN STUB, not a provider: it says exactly the bytes a test gives it, and keeps every request that it got.
 
-For what no independent server does: cache writes in the usage, thoughts, odd servers, hostile answers.
+For what no independent server does: cache writes in the usage, thoughts, odd servers, hostile answers. A strict one
+refuses what the strictest server of the field refuses.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from strict_order import find_fault
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +48,19 @@ class Stub:
         return self.asked[-1].body
 
 
+_WIRES = {"/chat/completions": "chat", "/responses": "responses", "/messages": "messages"}
+
+
+def _find_fault(path: str, body: Any) -> str | None:
+    for end, wire in _WIRES.items():
+        if path.endswith(end):
+            return find_fault(wire, body)
+    return None
+
+
 @contextlib.contextmanager
-def open_stub() -> Iterator[Stub]:
+def open_stub(*, strict: bool = False) -> Iterator[Stub]:
+    """Opens a stub. `strict`: it refuses a request whose messages are not in the order of tests/strict_order."""
     stub = Stub()
 
     class Handler(BaseHTTPRequestHandler):
@@ -56,6 +70,11 @@ def open_stub() -> Iterator[Stub]:
             data = self.rfile.read(int(self.headers.get("content-length", 0)))
             headers = {name.lower(): value for name, value in self.headers.items()}
             stub.asked.append(Asked(path=self.path, headers=headers, body=json.loads(data or b"null")))
+            fault = _find_fault(self.path, stub.body) if strict else None
+            if fault is not None:
+                error = {"object": "error", "message": fault, "type": "invalid_request_message_order", "code": "3230"}
+                self._answer(Answer(status=400, content_type="application/json", body=json.dumps(error).encode()))
+                return
             self._answer(stub.answers.pop(0) if stub.answers else Answer(status=500, body=b"the stub has no more"))
 
         def do_GET(self) -> None:

@@ -1,16 +1,25 @@
-"""Talk to a real model on every wire, and say exactly what was run.
+"""Talk to a real model on every wire, measure how it chooses and uses skills, and say exactly what was run.
 
 PROWESS_E2E_BASE_URL=URL     a server that speaks OpenAI's or Anthropic's protocol, such as http://localhost:8080/v1
 PROWESS_E2E_MODEL=NAME       the model there (default: local)
 PROWESS_E2E_KEY=KEY          its key, if it wants one
-PROWESS_E2E_WIRES=…          of chat,responses,messages those that it speaks (default: all)
+PROWESS_E2E_WIRES=…          of chat,responses,messages those that it speaks (default: all); the first one is measured
 
 PROWESS_E2E_GGUF=FILE        instead of an address: a model file, served by xllamacpp in a process of its own
 PROWESS_E2E_PYTHON=PROGRAM   the Python that has xllamacpp (default: this one; pip install xllamacpp)
 PROWESS_E2E_TEMPLATE=FILE    a chat template, where the one in the model file does not know tools
 PROWESS_E2E_THREADS=N        (default: 2)
 
-Exit code 1 when a check failed. A small model errs: what depends on its choice may take three attempts, and says so.
+PROWESS_E2E_PART=…           of wires,triggers,tasks (default: all): checks of the adapters, 60 requests that want a
+                             skill or none, three tasks with a script. triggers asks for 120 replies of one turn,
+                             with about 2,500 tokens in each
+PROWESS_E2E_PROFILES=…       of default,lean,full (default: default,lean)
+PROWESS_E2E_HALF=…           of tune,held_out (default: both): of held_out only totals are printed
+PROWESS_E2E_SETTINGS=JSON    settings that are measured, such as '{"guidance": "", "skills.budget": 400}'
+PROWESS_E2E_MAX_TOKENS=N     most tokens of a reply (default: 200; a model that thinks needs more)
+
+Exit code 1 when a check failed or a request could not be made; what was measured is no failure. A small model errs: a
+check that depends on its choice may take three attempts, and says so.
 """
 
 from __future__ import annotations
@@ -29,6 +38,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from e2e_triggers import HALVES, measure_tasks, measure_triggers
+
 from prowess.agent.agent import Limits
 from prowess.core.events import CallDelta, ModelReplied, TextDelta
 from prowess.core.values import Message, Part, ToolSpec
@@ -39,6 +50,8 @@ from prowess.runtime.runtime import open_runtime
 from prowess.testing import skill_dir
 
 WIRES = ("chat", "responses", "messages")
+PARTS = ("wires", "triggers", "tasks")
+PROFILES = ("default", "lean", "full")
 ATTEMPTS = 3
 SECRET = "heliotrope-4711"  # cannot be guessed, only looked up
 LOOKUP = ToolSpec(
@@ -89,32 +102,69 @@ class Place(NamedTuple):
     is_file: bool
 
 
+class Wanted(NamedTuple):
+    wires: list[str]
+    parts: list[str]
+    profiles: list[str]
+    halves: list[str]
+    settings: dict[str, object]
+    max_tokens: int
+
+
 Speaker = OpenAIModel | AnthropicModel
 Check = Callable[[Speaker, Place], Awaitable[str]]
 
 
 def main(environ: Mapping[str, str]) -> int:
-    wires = [wire for wire in environ.get("PROWESS_E2E_WIRES", "").split(",") if wire] or list(WIRES)
-    if unknown := set(wires) - set(WIRES):
-        print(f"PROWESS_E2E_WIRES: {', '.join(sorted(unknown))} is none of {', '.join(WIRES)}", file=sys.stderr)
+    try:
+        wanted = Wanted(
+            wires=read_names(environ, "WIRES", WIRES),
+            parts=read_names(environ, "PART", PARTS),
+            profiles=read_names(environ, "PROFILES", PROFILES, PROFILES[:2]),
+            halves=read_names(environ, "HALF", HALVES),
+            settings=json.loads(environ.get("PROWESS_E2E_SETTINGS") or "{}"),
+            max_tokens=int(environ.get("PROWESS_E2E_MAX_TOKENS") or 200),
+        )
+    except ValueError as error:
+        print(f"make e2e: {error}", file=sys.stderr)
         return 2
     if not (environ.get("PROWESS_E2E_BASE_URL") or environ.get("PROWESS_E2E_GGUF")):
         print(f"*** make e2e: NOTHING WAS RUN: there is no model. ***\n\nTo run it, set:\n\n{__doc__}")
         return 0
     try:
         with open_place(environ) as place:
-            return asyncio.run(run(place, wires))
-    except (Failed, OSError) as error:
+            print(f"model {place.model} at {place.root}: {', '.join(wanted.parts)}", flush=True)
+            return asyncio.run(run(place, wanted))
+    except (Failed, OSError, ProwessError) as error:
         print(f"FAIL  {error}")
         return 1
 
 
-async def run(place: Place, wires: Sequence[str]) -> int:
-    print(f"model {place.model} at {place.root}: {', '.join(wires)}", flush=True)
-    verdicts: list[str] = []
+def read_names(environ: Mapping[str, str], name: str, known: Sequence[str], usual: Sequence[str] = ()) -> list[str]:
+    """Reads names that commas separate. Without any, the usual ones."""
+    names = [word for word in environ.get(f"PROWESS_E2E_{name}", "").split(",") if word]
+    if unknown := [word for word in names if word not in known]:
+        raise ValueError(f"PROWESS_E2E_{name}: {', '.join(unknown)} is none of {', '.join(known)}")
+    return names or list(usual or known)
+
+
+async def run(place: Place, wanted: Wanted) -> int:
+    failed = 0
+    if "wires" in wanted.parts:
+        failed += await check_wires(place, wanted)
+    async with contextlib.aclosing(open_model(place, wanted.wires[0], wanted.max_tokens)) as model:
+        if "triggers" in wanted.parts:
+            failed += await measure_triggers(model, wanted.profiles, wanted.halves, wanted.settings)
+        if "tasks" in wanted.parts:
+            failed += await measure_tasks(model, wanted.profiles, wanted.settings)
+    return 1 if failed else 0
+
+
+async def check_wires(place: Place, wanted: Wanted) -> int:
+    wires, verdicts = wanted.wires, list[str]()
     for wire in wires:
         for name, check in CHECKS.items():
-            model, begun = open_model(place, wire), time.monotonic()
+            model, begun = open_model(place, wire, wanted.max_tokens), time.monotonic()
             try:
                 told, verdict = await check(model, place), "PASS"
             except NotHeld as error:
@@ -128,11 +178,11 @@ async def run(place: Place, wires: Sequence[str]) -> int:
     passed, not_held, failed = (verdicts.count(verdict) for verdict in ("PASS", "NOT HELD", "FAIL"))
     print(f"\n{len(verdicts)} checks of {place.model} on {', '.join(wires)}: ", end="")
     print(f"{passed} passed, {not_held} not held by the server, {failed} failed.")
-    return 1 if failed else 0
+    return failed
 
 
-def open_model(place: Place, wire: str) -> Speaker:
-    params = {"max_tokens": 200, "temperature": 0}
+def open_model(place: Place, wire: str, max_tokens: int) -> Speaker:
+    params = {"max_tokens": max_tokens, "temperature": 0}
     if wire == "messages":
         return AnthropicModel(place.model, api_key=place.key, base_url=place.root, params=params)
     return OpenAIModel(place.model, api_key=place.key, base_url=f"{place.root}/v1", params={**params, "api": wire})

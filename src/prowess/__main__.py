@@ -1,5 +1,3 @@
-import sys
+from prowess.cli.main import run_process
 
-from prowess.cli.main import main
-
-sys.exit(main())
+run_process()

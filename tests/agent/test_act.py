@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from prowess.agent.call_policy import CallFacts, CallPolicy, SkillIdentity
 from prowess.agent.call_repair import CallRepair
 from prowess.agent.context import Conversation
 from prowess.agent.context.render import SkillTextRenderer
+from prowess.agent.implicit_load import ImplicitLoads
 from prowess.agent.recorder import EventWriter, Recorder, SessionSecrets
 from prowess.agent.tool_call import ToolCallRunner
 from prowess.agent.toolkit_options import KitPolicy
@@ -70,7 +70,7 @@ class FactsOf(CallPolicy):
         if isinstance(isolation, Exception):
             raise isolation
         skill = SkillIdentity(id="project:pdf", source="project", trusted=self.play.trusted, env=("TOKEN",))
-        return CallFacts(call=call, skill=skill, touched=(), context=replace(PolicyContext(), isolation=isolation))
+        return CallFacts(call=call, skill=skill, touched=(), context=PolicyContext()._replace(isolation=isolation))
 
     def _lists(self) -> Mapping[str, AllowedTools]:
         return self.play.lists
@@ -118,7 +118,10 @@ class Play:
         approvals = ApprovalBook(record, talk.questions, secrets, work, approver=self.approver)
         await secrets.learn(list(self.secrets))
         repair = CallRepair(Names())
-        calls = ToolCallRunner(Tools(self.tool), FactsOf(self), approvals, record, secrets, work, repair=repair)
+        loads = ImplicitLoads(work, lambda ref: None, talk, required=True)
+        calls = ToolCallRunner(
+            Tools(self.tool), FactsOf(self), approvals, record, secrets, work, repair=repair, loads=loads
+        )
         return await calls.run(ToolCall(id="c1", tool=tool, args=args))
 
     async def find(self, name: str) -> str | None:

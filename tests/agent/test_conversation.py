@@ -158,11 +158,9 @@ def check_view(played: Played, load_mode: str, placement: str) -> None:
                 if epoch or placement == "system":
                     assert seen == view.wanted, "what has gone is not seen"
                 check_claims(played.model.requests[number][0], planned)
-                new = "\n".join(
-                    text for role, text in played.texts(number)[after_reply(played, number) :] if role == "user"
-                )
+                new = "\n".join(text for _, text in played.texts(number)[after_reply(played, number) :])
                 for name in NAMES:
-                    said = f"{name} was to be shown once" in new
+                    said = f"{name} was shown once" in new
                     assert said is (name in over and name not in view.bodies), "a note says what has gone, and no more"
                 number, epoch = number + 1, False
                 over = view.forget_all() if load_mode == "once" else []
@@ -354,7 +352,7 @@ def test_once_is_for_one_request(tmp_path: Path, make_skill: Any) -> None:
     played = play(tmp_path, script, "first", "second", load_mode="once")
     assert "BODY-alpha" in played.text(1)
     assert played.of("skill_unloaded")[0]["reason"] == "shown once"
-    assert "was to be shown once" in played.text(2), "it stays where it is, and a note says that it is over"
+    assert "was shown once" in played.text(2), "it stays where it is, and a note says that it is over"
     assert played.outcomes[1]["status"] == "ok", "its scripts can still be run"
     assert "BODY-alpha" not in played.text(3)
 
@@ -383,7 +381,7 @@ def test_a_skill_that_is_loaded_again_after_once_is_not_said_to_be_over(
     script = [call("skill_load", skill="alpha"), call("skill_load", skill="alpha"), {"text": "done"}]
     played = play(tmp_path, script, load_mode="once", placement=placement)
     assert played.outcomes[1]["content"] == "loaded: alpha (its instructions are above: follow them again)"
-    assert "BODY-alpha" in played.text(2) and "was to be shown once" not in played.text(2)
+    assert "BODY-alpha" in played.text(2) and "was shown once" not in played.text(2)
 
 
 def test_docs_stand_at_their_own_call(tmp_path: Path, make_skill: Any) -> None:

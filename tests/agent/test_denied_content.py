@@ -191,5 +191,6 @@ def test_an_agent_goes_on_without_it_and_does_not_see_its_text_again(project: Pa
     body = "<skill_content"
     assert body in seen(1) and all(body not in seen(number) for number in (3, 5)), seen(1)
     acted: list[Any] = [each.event for each in envelopes if each.event.type == "call_acted"]
-    assert [event.outcome.status for event in acted] == ["ok", "ok", "denied", "failed"]
-    assert acted[3].outcome.code == "skill-not-loaded"
+    assert [event.outcome.status for event in acted] == ["ok", "ok", "denied", "failed", "failed"]
+    assert acted[3].call_id == f"{acted[4].call_id}-load", "another process would have to load it"
+    assert acted[3].outcome.code == acted[4].outcome.code == "digest-denied"

@@ -14,7 +14,6 @@ from test_profiles import SPECS
 import prowess
 from agents import play
 from kits import with_kit
-from prowess.agent.prompt import GUIDANCE, LEAN_GUIDANCE
 from prowess.core.values import Source
 from prowess.errors import ConfigError, SkillNotFound
 from prowess.models.actions.model import StructuredActions
@@ -55,10 +54,10 @@ S.
 </available_skills>
 
 Tooling and workspace guidance:
-- When a task matches a skill's description, call skill_load at once, before you try anything else.
-- Body first. Then skill_list_docs and skill_select_docs for the docs it needs; avoid include_all_docs.
-- skill_run runs only commands that the skill's text documents; it is not for looking around.
-- Given files are in inputs/. Results belong in out/; name them in output_files."""
+- When a task matches a skill's description, call skill_load at once.
+- Body first, then the docs you need: skill_list_docs, skill_select_docs.
+- Run what the skill's text asks for with skill_run.
+- Given files are in inputs/. Results belong in out/."""
 
 
 def test_what_a_model_is_shown(root: Path) -> None:
@@ -69,9 +68,8 @@ def test_what_a_model_is_shown(root: Path) -> None:
         "Tooling and workspace guidance:\nBe good."
     )
     lean = prowess.SkillKit(root, settings={"tools.profile": "lean"})
-    assert lean.instructions.endswith(LEAN_GUIDANCE.partition("\n- More than one step")[0])
+    assert "Body first, then the docs you need: skill_read.\n" in lean.instructions
     assert prowess.SkillKit(root, instructions="You are Bob.").instructions.startswith("You are Bob.\n\nAvailable")
-    assert GUIDANCE.partition("\n- More than one step")[0] in kit.instructions
 
 
 def names_in(node: Any) -> set[str]:
@@ -107,9 +105,9 @@ def test_what_a_model_is_told_names_what_exists_and_nothing_else(
         assert listed == [name not in ("skill_load", "update_plan") for name in tools], "all that call_tool is for"
         for name in names_in(document) - names_in(Source.__args__) - SCHEMA_WORDS - {"skill_load", "update_plan"}:
             assert name in told, f"{name} is in the schema and nobody told the model"
-        assert '"order"' in told
+        assert ('"order"' in told) is (profile == "full"), "only who may plan is told how"
     described = "\n".join(spec["description"] for spec in specs)
-    assert {*re.findall(r"[a-z]+(?:_[a-z]+)+", told.partition("</available_skills>")[2] + described)} <= exists
+    assert {*re.findall(r"[a-z]+(?:_[a-z]+)+", told.partition("Tooling and workspace")[2] + described)} <= exists
     running = re.search(r"skill_run|skill_exec|_script|\bscript|stdin|_session", told + json.dumps(specs))
     assert (running is not None) is (executor != "none")
 
@@ -125,20 +123,7 @@ def test_without_skills_there_is_nothing_to_say(tmp_path: Path) -> None:
     assert list(kit.tools) == []
 
 
-def test_profiles_and_what_they_cost(root: Path) -> None:
-    from prowess._internal.tokens import get_counter
-    from prowess.runtime.factories import fixed_prompt
-    from prowess.runtime.runtime import open_runtime
-
-    count = get_counter(exact=True)
-    with open_runtime(cwd=str(root), environ={}, roots=[str(root)]) as runtime:
-        cost = {}
-        for profile in PROFILES:
-            guidance, specs = fixed_prompt(runtime, profile)
-            told = [{"name": s.name, "description": s.description, "parameters": s.parameters} for s in specs]
-            cost[profile] = count(guidance) + sum(count(json.dumps(each, separators=(",", ":"))) for each in told)
-    assert cost["default"] <= 768
-    assert cost["lean"] <= 450
+def test_profiles(root: Path) -> None:
     names = [spec.name for spec in prowess.SkillKit(root, settings={"tools.profile": "lean"}).tools]
     assert names == ["skill_load", "skill_read", "skill_run"]
     without = [spec.name for spec in prowess.SkillKit(root, executor="none").tools]
@@ -163,7 +148,7 @@ def test_a_call_gives_all_that_a_model_has_to_be_given(root: Path) -> None:
             assert "DEMO-BODY" in loaded.content and "MORE" in loaded.content
             assert "Skill directory: $SKILLS_DIR/demo" in loaded.content
             ran = await kit.call("skill_run", {"skill": "demo", "command": "bash scripts/go.sh there; pwd"})
-            assert "went there" in json.loads(ran.content)["stdout"]
+            assert ran.content.startswith("went there\n/")
             wrong = await kit.call("skill_load", {"skill": "demmo"})
             assert wrong.status == "failed" and "Did you mean: demo" in wrong.content
             inline = await kit.call("skill_load", {"skill": "sub"})

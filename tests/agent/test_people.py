@@ -93,7 +93,7 @@ def test_a_write_is_shown_as_a_difference(root: Path) -> None:
         call("write_file", path="out/a.txt", content="one\n2\n"),
         {"text": "done"},
     ]
-    played = play(root, script, settings={"tools.enable": ["write_file"]}, approver=person)
+    played = play(root, script, settings={"workspace.executor": "local"}, approver=person)
     assert [outcome["status"] for outcome in played.outcomes] == ["ok", "ok"], played.outcomes
     first, second = (decision.about["diff"] for _, decision in person.asked)
     assert "+one" in first and "-two" in second and "+2" in second
@@ -159,7 +159,7 @@ def test_what_the_rules_deny_is_not_offered_and_a_change_holds_from_the_next_cal
     asyncio.run(work())
     assert [outcome["status"] for outcome in played.outcomes] == ["ok", "denied"]
     assert "demo" in played.texts(0)[0][1] and "demo" in played.texts(2)[0][1], "within an epoch the catalog stays"
-    assert "<name>\ndemo\n" not in played.texts(3)[0][1] and "<name>\nother\n" in played.texts(3)[0][1]
+    assert "- demo: " not in played.texts(3)[0][1] and "- other: " in played.texts(3)[0][1]
     assert played.of("catalog_planned")[-1]["plan"]["hidden"] == ["explicit:demo"]
 
 

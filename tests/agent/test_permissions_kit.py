@@ -258,7 +258,6 @@ def test_what_is_switched_off_is_not_there(root: Path, tier: Tier) -> None:
         environ = {"PROWESS_TRUST": "1", **tier.environ}
         async with open_kit(root, executor=tier.executor, environ=environ) as kit:
             for tool, args in (
-                ("write_file", {"path": "out/x", "content": "x"}),
                 ("delete_file", {"path": "out/x"}),
                 ("network_request", {"url": "http://127.0.0.1:9"}),
             ):

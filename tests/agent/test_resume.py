@@ -213,6 +213,9 @@ def test_an_unloaded_skill_is_not_usable_in_the_next_process(tmp_path: Path, mak
     use = [call("skill_read", skill="demo", path="docs/a.md"), {"text": "done"}]
     load, unload = call("skill_load", skill="demo"), call("skill_unload", skill="demo")
     assert play(tmp_path, [load, unload, {"text": "done"}], **given).result.ok
-    assert [outcome["code"] for outcome in play(tmp_path, use, **given).outcomes] == ["skill-not-loaded"]
+    required = {**given, "settings": {**settings, "skills.require_load": True}}
+    assert [outcome["code"] for outcome in play(tmp_path, use, **required).outcomes] == ["skill-not-loaded"]
+    loaded = play(tmp_path, [*use[:1], unload, {"text": "done"}], **given).of("skill_loaded")
+    assert [each["reason"] for each in loaded] == ["implicit:skill_read"], "it is loaded again"
     assert play(tmp_path, [load, {"text": "done"}], **given).result.ok
     assert [outcome["status"] for outcome in play(tmp_path, use, **given).outcomes] == ["ok"]

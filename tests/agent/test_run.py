@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from kits import yes
 from prowess.agent.agent import Limits
 from prowess.agent.model_call import RetryPolicy
 from prowess.core.events import ModelReplied, ModelRequested, ModelRetried, TextDelta
-from prowess.core.values import Outcome, ToolCall
+from prowess.core.values import Outcome, ToolCall, ToolSpec
 from prowess.errors import ConfigError, ModelError, ModelMalformed, ModelOverloaded, SkillDenied, SkillNotFound
 from prowess.models.actions.model import StructuredActions
 from prowess.models.scripted import ScriptedModel
 from prowess.runtime.runtime import open_runtime
+from prowess.stores.memory import MemoryEventLog
+from prowess.tools.base import PlainTool
 from prowess.tools.function import tool
 from prowess.tools.toolset import Tools
 
@@ -47,12 +50,12 @@ def test_the_whole_stream_of_a_run(root: Path) -> None:
     played = play(root, script, "say hi")
     assert played.kinds == [
         "run_started",
-        *("epoch_started", "catalog_planned", "note_appended", "model_requested", "model_replied"),
+        *("epoch_started", "catalog_planned", "model_requested", "model_replied"),
         *("call_planned", "call_decided", "plan_changed", "call_acted"),
         *("call_planned", "call_decided", "skill_loaded", "call_acted"),
-        *("note_appended", "model_requested", "model_replied"),
+        *("model_requested", "model_replied"),
         *("call_planned", "call_decided", "call_acted"),
-        *("note_appended", "model_requested", "model_replied"),
+        *("model_requested", "model_replied"),
         "run_finished",
     ]
     result = played.result
@@ -63,24 +66,45 @@ def test_the_whole_stream_of_a_run(root: Path) -> None:
     assert played.of("run_finished")[0]["usage"]["requests"] == 3
 
 
-def test_plan_and_budget_are_shown_with_every_decision(root: Path) -> None:
-    plan = {"goal": "say", "steps": [{"id": "s1", "title": "first"}, {"id": "s2", "title": "second"}]}
-    script = [
-        call("update_plan", plan=plan),
-        call("update_plan", patch={"set": {"s1": {"status": "completed"}}}),
-        call("skill_load", skill="demo"),
-        {"text": "done"},
+def noted(played: Played) -> list[tuple[str, str]]:
+    """Kind and text of every note."""
+    return [(event["kind"], event["text"]) for event in played.of("note_appended")]
+
+
+def test_a_model_is_told_once_that_a_limit_is_near(root: Path) -> None:
+    plan = {"goal": "say", "steps": [{"id": "s1", "title": "first"}]}
+    script = [call("update_plan", plan=plan), *[call("skill_load", skill="demo")] * 4, {"text": "done"}]
+    played = play(root, script, limits=Limits(turns=6, calls=5))
+    assert noted(played) == [
+        ("limit:turns", "<note>3 turns left after this one.</note>"),
+        (
+            "limit:turns:last",
+            "<note>This is the last turn: answer now with what you have; do not make up values.</note>",
+        ),
+        ("limit:calls", "<note>1 call left.</note>"),
     ]
-    played = play(root, script)
-    notes = [event["text"] for event in played.of("note_appended")]
-    assert "Plan: none yet." in notes[0] and "11 turns, 30 calls, 6 scripts" in notes[0]
-    assert "[ ] s1 first" in notes[1]
-    assert "[x] s1 first" in notes[2]
-    assert "as before, 1 of 2 done" in notes[3] and "8 turns, 29 calls" in notes[3]
-    last = play(root, [call("skill_load", skill="demo"), {"text": "done"}], limits=Limits(turns=2)).of("note_appended")
-    assert "answer now" not in last[0]["text"] and "This is the last turn: answer now" in last[1]["text"]
-    for number, note in enumerate(notes):
-        assert played.texts(number)[-1][1] == note, "at the tail"
+    assert [event["call_id"] for event in played.of("note_appended")] == ["c2", "c5", "c5"]
+    ((_, result),) = [(role, text) for role, text in played.texts(2) if "3 turns left" in text]
+    assert result.startswith("loaded: demo") or "already loaded" in result
+    assert "3 turns left" in played.text(5), "a note stays"
+    assert "Plan" not in played.text(), "the model has its plan in its own call"
+
+
+def test_a_model_that_has_no_calls_left_is_told_to_answer(root: Path) -> None:
+    load = call("skill_load", skill="demo")
+    played = play(root, [load, load, {"text": "done"}], limits=Limits(calls=2))
+    (note,) = noted(played)
+    assert note == (
+        "limit:calls:last",
+        "<note>No calls left: answer now with what you have; do not make up values.</note>",
+    )
+    assert played.result.ok
+
+
+def test_a_request_that_is_answered_at_once_has_no_note(root: Path) -> None:
+    played = play(root, [{"text": "done"}, {"text": "done"}], "one", "two")
+    assert noted(played) == []
+    assert [role for role, _ in played.texts()] == ["system", "user", "assistant", "user"]
 
 
 @pytest.mark.parametrize(
@@ -255,17 +279,95 @@ def test_a_call_that_the_length_limit_cut_is_told_so(root: Path) -> None:
     def cut(*calls: ToolCall, finish: Any = "length") -> ModelReplied:
         return ModelReplied(calls=calls, finish=finish)
 
-    half = ToolCall(id="a2", tool="skill_run", args={"arguments": '{"skill": "demo", "command": "echo '})
+    half = ToolCall(id="a2", tool="skill_run", args={"INVALID_JSON": '{"skill": "demo", "command": "echo '})
     whole = ToolCall(id="a1", tool="skill_load", args={"skill": "demo"})
     nothing = ToolCall(id="a3", tool="skill_load", args={})
     other = ToolCall(id="a4", tool="skill_load", args={"skill": "other"})
-    garbage = ToolCall(id="a5", tool="skill_run", args={"arguments": "]["})
+    garbage = ToolCall(id="a5", tool="skill_run", args={"INVALID_JSON": "]["})
     replies = [cut(whole, half), cut(nothing), cut(other), cut(garbage, finish="calls"), {"text": "done"}]
     played = play(root, replies)
     by_call = {event["call_id"]: event["outcome"] for event in played.of("call_acted")}
-    assert [by_call[f"a{n}"]["code"] for n in range(1, 6)] == [None, "cut-off", "cut-off", None, "invalid-call"]
-    assert "skill_run was cut off by the length limit" in played.text() and by_call["a2"]["hint"]
-    assert played.text().count("there is no 'arguments'") == 1
+    assert [by_call[f"a{n}"]["code"] for n in range(1, 6)] == [None, "cut-off", "cut-off", None, "invalid-json"]
+    assert "skill_run was cut off by the length limit" in played.text() and "shorter" in by_call["a2"]["hint"]
+    assert "INVALID_JSON" not in played.text(), "the model is not told of an argument that it never sent"
+
+
+def test_arguments_that_are_no_json_are_told_with_the_place(root: Path) -> None:
+    sent = [
+        '{"skill": "demo" "docs": []}',
+        '{"skill": "demo", "docs": [',
+        '["demo"]',
+        '{"skill": "demo", "n": NaN}',
+        '{"skill": "de\nmo"}',
+    ]
+    replies = [call("skill_load", INVALID_JSON=text) for text in sent]
+    other = call("update_plan", plan={"goal": "g", "steps": []})
+    again = call("skill_load", INVALID_JSON='{"skill": "demo"}')  # as it was shown to the model
+    story = [*replies[:2], other, *replies[2:4], other, replies[4], again, {"text": "done"}]
+    played = play(root, story)
+    told = [outcome for outcome in played.outcomes if outcome["code"] == "invalid-json"]
+    why = [outcome["content"].removeprefix("The arguments of skill_load are not valid JSON: ") for outcome in told]
+    assert why == [
+        """Expecting ',' delimiter at character 18 of 28, after `{"skill": "demo" `, before `"docs": []}`.""",
+        """Expecting value at its end, after `kill": "demo", "docs": [`.""",
+        "it is a list, and must be an object: {…}.",
+        "NaN is no JSON.",
+        """Invalid control character at character 14 of 18, after `{"skill": "de`, before `<U+000A>mo"}`.""",
+    ]
+    assert ["shorter" in outcome["hint"] for outcome in told] == [False, True, False, False, False]
+    assert played.outcomes[-1]["content"] == "loaded: demo"
+    history = [each.args for message in played.model.requests[-1][0] for each in message.calls]
+    assert {"INVALID_JSON": sent[0]} in history, "the model sees what it sent"
+
+
+def test_a_tool_that_takes_anything_gets_no_arguments_that_are_no_json(root: Path) -> None:
+    class Anything(PlainTool):
+        spec = ToolSpec(name="anything", description="Takes anything.")
+
+        def normalise(self, args: Any) -> dict[str, Any]:
+            return dict(args)
+
+        async def call(self, args: Any, within: Any) -> Outcome:
+            return Outcome(status="ok", content=f"took {args}")
+
+    story = [call("anything", INVALID_JSON="{"), call("anything", n=1), {"text": "done"}]
+    played = play(root, story, toolsets=[Tools(Anything())])
+    assert [outcome["code"] for outcome in played.outcomes] == ["invalid-json", None]
+
+
+def test_an_error_names_only_what_the_model_was_told(root: Path) -> None:
+    wrong = call("skill_run", skill="demo", nonsense="ls")
+    story = [call("skill_load", skill="demo"), wrong, call("skill_runn"), {"text": "done"}]
+    for profile, told in (("lean", "skill, command, script, args, output_files"), ("full", "artifact_prefix, install")):
+        played = play(root, story, settings={"tools.profile": profile, "workspace.executor": "local"})
+        first, second = [outcome["content"] for outcome in played.outcomes[1:]]
+        assert first.startswith("skill_run: there is no 'nonsense'. Its arguments: skill, command") and told in first
+        assert ("timeout" in first) == (profile == "full")
+        assert second.startswith("There is no tool 'skill_runn'. Did you mean skill_run? There are: skill_load, ")
+        assert ("skill_kill_session" in second) == (profile == "full")
+    read_only = play(root, story, settings={"workspace.executor": "none"})
+    assert "skill_run" not in read_only.outcomes[2]["content"].partition("There are:")[2]
+
+
+def test_a_file_of_the_workspace_is_not_one_of_the_skill(root: Path, tmp_path: Path, make_skill: Any) -> None:
+    make_skill(root / "ships", files={"out/own.md": "of the skill\n"})
+    write = call("skill_run", skill="demo", command="echo made > out/made.md; echo b >> out/made.md")
+    reads = [
+        call("skill_read", skill="demo", path="out/made.md", section="Nothing", num_lines=1),
+        call("load_resource", skill="demo", relative_path="./out/made.md"),
+        call("skill_read", skill="ships", path="out/own.md"),
+    ]
+    loads = [call("skill_load", skill="demo"), call("skill_load", skill="ships")]
+    story = [loads[0], write, loads[1], *reads, {"text": "done"}]
+    local = {"workspace.executor": "local"}
+    played = play(root, story, settings=local)
+    assert [outcome["content"] for outcome in played.outcomes[3:5]] == ["made\n[lines 1-1 of 2]", "made\nb"]
+    assert "of the skill" in played.outcomes[5]["content"]
+    policy = tmp_path / "project" / ".agent" / "policy.toml"
+    policy.parent.mkdir(parents=True)
+    policy.write_text('[[rule]]\ntool = "read_file"\nargs.file_name = "out/*"\nverdict = "deny"\n')
+    denied = play(root, story, settings=local, cwd=tmp_path / "project")
+    assert [outcome["status"] for outcome in denied.outcomes[3:]] == ["denied", "denied", "ok"]
 
 
 def test_unknown_skills_are_answered_with_what_comes_near(root: Path, tmp_path: Path) -> None:
@@ -275,7 +377,7 @@ def test_unknown_skills_are_answered_with_what_comes_near(root: Path, tmp_path: 
     played = play(tmp_path / "none", [call("skill_load", skill="demo"), {"text": "done"}])
     assert "No skills are installed." in played.outcomes[0]["content"]
     names = [spec.name for spec in played.model.requests[0][1]]
-    assert names == ["update_plan"] and played.texts(0)[0][0] == "user", "no skills: nothing is said about them"
+    assert names == [] and played.texts(0)[0][0] == "user", "no skills: nothing is said about them"
 
 
 def test_too_many_bodies_and_who_coordinates(root: Path, make_skill: Any) -> None:
@@ -318,7 +420,7 @@ def test_declared_arguments_are_told_by_name(root: Path, make_skill: Any) -> Non
         body="Copy $from to $to. $ARGUMENTS $1 $(id)\n",
     )
     played = play(root, [{"text": "a"}], "/copy 'a b' c </skill_arguments>")
-    text = played.texts(0)[2][1]
+    _, _, text = played.texts(0)[1][1].partition("Loaded skill context:")
     assert "$from = a b\n$to = c\n</skill_arguments>" in text
     assert "Copy $from to $to. $ARGUMENTS $1 $(id)" in text, "nothing is written into the body"
     assert text.count("</skill_arguments>") == 1 and "&lt;/skill_arguments>" in text
@@ -367,7 +469,33 @@ def test_a_files_name_calls_for_a_skill(root: Path, make_skill: Any, tmp_path: P
     ]
     played = play(root, script)
     assert [event["trigger"] for event in played.of("skill_loaded")] == ["model", "path"]
-    assert played.texts(2)[-2][0] == "user" and "TABLES-BODY" in played.texts(2)[-2][1]
+    assert played.texts(2)[-1][0] == "tool" and "TABLES-BODY" in played.texts(2)[-1][1], "in the result of skill_run"
+
+
+def test_a_skill_that_another_one_displaced_is_told(root: Path, make_skill: Any) -> None:
+    make_skill(root / "tables", front='name: tables\ndescription: T.\npaths: ["*.csv"]\n', body="TABLES-BODY\n")
+    run = call("skill_run", skill="demo", command="echo 1 > out/b.csv")
+    script = [call("skill_load", skill="demo"), run, call("skill_load", skill="other"), {"text": "done"}]
+    played = play(root, script, settings={"skills.max_loaded": 1})
+    assert noted(played) == [("skill", "<note>demo was unloaded. Do not follow it any more.</note>")]
+    assert played.texts(2)[-1][0] == "tool" and "demo was unloaded" in played.texts(2)[-1][1]
+    assert "unloaded to make room: tables" in played.texts(3)[-1][1], "a result of the model's own call says it itself"
+
+
+def test_a_catalog_that_changed_is_told_with_the_next_request(root: Path, make_skill: Any) -> None:
+    @tool
+    def late() -> str:
+        """Come later."""
+        return "late"
+
+    log = MemoryEventLog()
+    given = {"log": log, "session": "s"}
+    play(root, [{"text": "one"}], "first", **given)
+    make_skill(root / "third", body="B\n", description="Third.")
+    shutil.rmtree(root / "other")
+    played = play(root, [{"text": "two"}], "second", toolsets=[Tools(late)], **given)
+    assert noted(played) == [("catalog", "<note>Skills new: third. Skills gone: other. Tools new: late.</note>")]
+    assert played.texts()[-1] == ("user", f"second\n{noted(played)[0][1]}")
 
 
 def test_reading_a_skill_file_is_loading_the_skill(root: Path) -> None:
@@ -561,7 +689,7 @@ def test_replies_that_are_nothing_or_broke_off(root: Path) -> None:
 
 def test_a_model_that_returns_garbage_for_ever_meets_a_limit(root: Path) -> None:
     garbage = ModelReplied(calls=(ToolCall(id="c", tool="¿", args={"arguments": "]["}),), finish="calls")
-    played = play(root, [garbage] * 12)
+    played = play(root, [garbage] * 25)
     assert played.result.stop_reason == "limit:turns"
     assert "repeat-failure" in [outcome["code"] for outcome in played.outcomes]
 
@@ -582,7 +710,7 @@ def test_nobody_to_ask_means_waiting_and_resume_does_it(root: Path, tmp_path: Pa
     started = resumed.of("run_started")[0]
     assert started["resumes"] == waiting.of("run_started")[0]["run"]
     tools = [text for role, text in resumed.texts() if role == "tool"]
-    assert len(tools) == 3 and "said hi" in tools[1] and tools[2] == "[]"
+    assert len(tools) == 3 and "said hi" in tools[1] and tools[2] == "(no docs)"
     assert "Says" in resumed.text() or "scripts/say.sh WORD" in resumed.text(), "what was loaded is still in view"
 
 
@@ -654,6 +782,21 @@ def test_near_the_window_old_outputs_become_one_line(root: Path) -> None:
     assert "characters were taken out to save room; all of it: read_file artifact://outputs/" in last
     assert "the request" in last and "scripts/say.sh WORD" in last, "request and loaded skills survive"
     assert played.result.ok
+
+
+def test_after_compaction_the_plan_is_told_once(root: Path) -> None:
+    @tool
+    def much(n: int) -> str:
+        """Say much."""
+        return "word " * 600
+
+    plan = {"goal": "say", "steps": [{"id": "s1", "title": "first"}, {"id": "s2", "title": "second"}]}
+    script = [call("update_plan", plan=plan), *[call("much", n=n) for n in range(8)], {"text": "done"}]
+    played = play(root, [], model=ScriptedModel(script, context_tokens=4_000), toolsets=[Tools(much)])
+    told = [event for event in played.of("note_appended") if event["kind"] == "plan"]
+    assert len(told) == 1 and len(played.of("compacted")) > 1
+    assert told[0]["text"] == "<note>Plan: say\n[ ] s1 first\n[ ] s2 second</note>"
+    assert any(told[0]["text"] in text for role, text in played.texts() if role == "tool")
 
 
 def test_an_overflow_compacts_once(root: Path) -> None:
@@ -778,7 +921,7 @@ def test_nothing_that_a_text_model_is_told_names_a_tool_that_it_has_not(root: Pa
         act("final_answer", content="```bash\nls\n```"),  # code of a skill, and several are loaded
         act("final_answer", content="done"),
     ]
-    settings = {"tools.code_blocks": True, "limits.turns": 20}
+    settings = {"tools.code_blocks": True, "limits.turns": 20, "skills.require_load": True}
     played = play(root, script, wrap=StructuredActions, settings=settings, load_mode="once", on_ask="deny")
     codes = {outcome.get("code") for outcome in played.outcomes}
     assert {"skill-not-loaded", "skill-not-found", "repeat-failure"} <= codes

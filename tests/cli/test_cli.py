@@ -751,3 +751,14 @@ def test_a_long_list_is_never_in_memory_as_a_whole(tmp_path, make_skill, monkeyp
         assert len(json.loads(written.read_text(encoding="utf-8"))["skills"]) == 1_200
         # The descriptions themselves, and a part of the document.
         assert peak < 2.2 * written.stat().st_size, turn
+
+
+@pytest.mark.parametrize("thread", ["", "threading.Timer(0.1, print, ['the thread']).start(); "])
+def test_the_end_of_the_process_leaves_nothing_undone(thread: str, project: Path) -> None:
+    """It frees no objects, but what was printed arrives, threads are waited for, and exit functions run."""
+    code = f"import atexit, sys, threading; atexit.register(print, 'the exit function'); {thread}"
+    code += "print('before'); from prowess.cli.main import run_process; run_process()"
+    told = subprocess.run([sys.executable, "-c", code, "list", "--bad"], cwd=project, capture_output=True, text=True)
+    wanted = ["before", "the thread", "the exit function"] if thread else ["before", "the exit function"]
+    assert told.stdout.splitlines() == wanted
+    assert told.returncode == 2 and "No such option" in told.stderr

@@ -104,6 +104,17 @@ def test_in_session_mode_a_skill_stays_until_it_is_unloaded(project: Project) ->
     assert ["loaded" in line for line in listed] == [True, False] and "unloaded" in err
 
 
+@pytest.mark.parametrize("mode", ["turn", "once"])
+def test_a_skill_of_the_last_turn_is_said_to_be_unloaded(project: Project, mode: str) -> None:
+    load = {"calls": [{"tool": "skill_load", "args": {"skill": "demo"}}]}
+    lines = "/skills\nhi\n/skills\n/load demo\n/skills\n"
+    code, out, err = project.pipe(lines, "--load-mode", mode, replies=[load, FINE])
+    assert code == 0, err
+    listed = [line.split()[1:3] for line in out.splitlines() if line.startswith("  demo")]
+    assert listed[1] == ["last", "turn"] and listed[2][0] == "loaded" and listed[0][0] not in ("last", "loaded")
+    assert err.count("last turn: unloaded after that turn; /load NAME puts a skill to use again.") == 1
+
+
 def test_names_of_skills_reach_the_agent(project: Project) -> None:
     _, out, _ = project.pipe("/skill:plan to Rome\nuse $demo\n/demo x\n", "--json", replies=[FINE] * 3)
     events = [json.loads(line) for line in out.splitlines()]

@@ -13,7 +13,7 @@ import pytest
 from command_lines import Cli
 from kits import with_kit
 from prowess.cli.main import main
-from prowess.core.tool_table import RISKS
+from prowess.core.tool_table import SWITCHED_TOOLS
 from prowess.core.values import Decision
 from prowess.policy.approvals import UserApprovals
 from prowess.skills.discover import discover
@@ -168,7 +168,7 @@ def test_settings_are_named_with_their_origin(project: Path, cli: Cli) -> None:
     assert 'tools.enable = ["network_request"]' in off["change"][0]
     config = project / ".agent/config.toml"
     config.write_text(
-        '[tools]\nenable = ["network_request", "write_file"]\n[execution]\nrequire_approval_for = ["network"]\n'
+        '[tools]\nenable = ["network_request", "delete_file"]\n[execution]\nrequire_approval_for = ["network"]\n'
         '[workspace]\nnetwork_allow = ["example.com"]\ncommands_allow = ["git"]\n',
         encoding="utf-8",
     )
@@ -176,7 +176,10 @@ def test_settings_are_named_with_their_origin(project: Path, cli: Cli) -> None:
     assert verdict(asked) == ("ask", "config:require_approval_for")
     assert asked["limits"]["hosts"] == ["example.com"]
     assert decided(asked)["looked_at"] == [f'execution.require_approval_for = ["network"] ({config})']
-    assert cli.json("Write", "path=out/x", "content=x")["rule"] == "table:high-risk"
+    assert cli.json("delete_file", "path=out/x")["rule"] == "table:high-risk"
+    write = ("Write", "path=out/x", "content=x")
+    assert verdict(cli.json(*write, "--executor", "local")) == ("ask", "table:high-risk")
+    assert verdict(cli.json("Write", "path=/srv/x", "content=x")) == ("deny", "config:tools.enable")
     script = cli.json("Bash", "ls", "--skill", "plain", "--executor", "local")
     assert verdict(script) == ("deny", "config:workspace.commands")
     listed = cli.json("Bash", "git status", "--skill", "plain", "--executor", "local")
@@ -335,7 +338,7 @@ def test_the_kit_decides_the_same(project: Path, cli: Cli, tool: str, args: dict
     ]
 
 
-@pytest.mark.parametrize("tool", [tool for tool, risk in RISKS.items() if risk == "high"])
+@pytest.mark.parametrize("tool", SWITCHED_TOOLS)
 def test_a_run_says_the_same_about_a_tool_that_is_switched_off(project: Path, cli: Cli, tool: str) -> None:
     told = cli.json(tool)
     outcome = with_kit(project / ".agent/skills", lambda kit: kit.call(tool, {}), load=None, executor="local")

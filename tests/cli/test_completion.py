@@ -82,7 +82,7 @@ def test_a_person_who_types_sees_no_error(project: Path, environ: dict[str, str]
 
 
 def test_a_name_that_a_shell_would_interpret_is_not_offered(project: Path, make_skill: Any) -> None:
-    for name in ("$(id)", "a b", "*", "技能"):
+    for name in ("$(id)", "a b", "*", "--yes", "-v", "技能"):
         make_skill(project / "more" / name)
     assert sorted(names("prowess load --root more ")) == ["技能"]
 

@@ -180,6 +180,7 @@ AWKWARD: list[Event | UnknownEvent] = [
 LATER: list[Event] = [
     OutputRequested(json_schema='{"type":"object"}', native=True),
     ModelRetried(attempt=1, tries=5, code="model-overloaded", message="busy", wait_s=0.5),
+    NoteAppended(text="n", kind="limit:turns", call_id="c-1"),
 ]
 
 

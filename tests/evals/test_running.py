@@ -176,11 +176,11 @@ def test_a_rule_about_a_skill_that_is_not_there_is_refused(project: Path, rule: 
 
 
 def test_a_call_that_failed_tells_why(project: Path) -> None:
-    calls = {"calls": [{"tool": "write_file", "args": {"path": "out/a.txt", "content": "x"}}]}
-    rules = [{"requires": "write_file"}, {"count": "write_file", "min": 1}, {"never": "write_file"}]
+    calls = {"calls": [{"tool": "delete_file", "args": {"path": "out/a.txt"}}]}
+    rules = [{"requires": "delete_file"}, {"count": "delete_file", "min": 1}, {"never": "delete_file"}]
     [record] = run(project, write_cases(project, [case(expect={"steps": rules}, script=[calls, HELLO])])).records
     assert [check.passed for check in record.checks] == [False, False, False]
-    assert all("(failed: write_file is switched off. A person can" in check.evidence for check in record.checks)
+    assert all("(failed: delete_file is switched off. A person can" in check.evidence for check in record.checks)
 
 
 def test_an_arm_needs_a_name_and_a_skill(project: Path) -> None:
@@ -424,7 +424,7 @@ def test_a_check_of_a_file_shows_no_secret(project: Path) -> None:
     settings = {"redact": ["tok-[0-9]+-secret"], "workspace.executor": "local"}
     (record,) = run(project, suite, approved=("skill_run",), settings=settings).records
     assert record.status == "failed" and "out/a.txt" in record.checks[0].evidence
-    assert "4711" not in record.model_dump_json()
+    assert "tok-4711" not in record.model_dump_json()  # a digest may have 4711
 
 
 # --- the store -------------------------------------------------------------------------------------------------------

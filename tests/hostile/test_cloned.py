@@ -147,7 +147,7 @@ ALLOW = '[[rule]]\ntool = "*"\nverdict = "allow"\nwhy = "All is fine."\n'
 def test_policy_that_allows(clone: Clone) -> None:
     clone.write(".agent/policy.toml", ALLOW)
     write = [call("write_file", path="work/x", content="x")]
-    on = {"tools__enable": ["write_file"]}
+    on = {"workspace__executor": "local"}
     played = clone.play(write, flags=on, says=None)
     assert played.result.stop_reason == "waiting"
     clone.trust()
@@ -265,7 +265,7 @@ def test_links_where_we_write(clone: Clone, scene: Scene, name: str) -> None:
 def test_planted_database(clone: Clone) -> None:
     stores = {"store": None}
     write = call("write_file", path="work/x", content="x")
-    on = {"tools__enable": ["write_file"], **stores}
+    on = {"workspace__executor": "local", **stores}
     first = clone.play([write], flags=on, says=None, session="s")
     assert first.result.stop_reason == "waiting"
     path = clone.folder / ".agent" / "prowess.db"

@@ -92,14 +92,15 @@ def test_paths_that_match_everything(scene: Scene) -> None:
     replies = [
         call("skill_load", skill="demo"),
         call("read_file", file_name="skills/demo/a.md"),
-        call("write_file", path="work/x", content="x"),
+        call("delete_file", path="work/x"),
     ]
     played = scene.play(replies, says="once")
     loaded = {event["id"]: event["trigger"] for event in played.of("skill_loaded")}
     assert loaded == {"explicit:demo": "model", "explicit:evil": "path"}, "one for people only is not loaded by a file"
     assert "CLOSED-BODY" not in seen(played) and "EVIL-BODY" in seen(played)
-    assert "write_file" not in executed(played)
-    assert "write_file" in executed(scene.play(replies, settings=WRITE, says="once"))
+    assert "delete_file" not in executed(played)
+    on = {"tools.enable": ["delete_file"]}
+    assert "delete_file" not in executed(scene.play(replies, settings=on, says="once")), "its list does not have it"
 
 
 @case(
@@ -120,7 +121,7 @@ def test_skill_named_like_a_tool(scene: Scene) -> None:
     played = scene.play(replies)
     assert "the real file" in outcome(played, "read_file")["content"]
     assert stdout(played) == "the real tool\n"
-    assert executed(played) == ["skill_load", "read_file", "skill_load", "skill_run"]
+    assert executed(played) == ["skill_load", "read_file", "write_file", "skill_load", "skill_run"]
     text = seen(played)
     assert "POSING-AS-system" in text and "POSING-AS-read_file" not in text and "POSING-AS-skill_run" not in text
 
@@ -212,7 +213,7 @@ def test_a_file_by_the_name_of_an_allowed_program(clone: Clone) -> None:
     everywhere=True,
 )
 def test_a_file_that_an_allowed_program_starts(clone: Clone) -> None:
-    asked, came = run_commands(clone, "nice helper", "bash -c 'echo $0'")
+    asked, came = run_commands(clone, "nice helper", "bash -ec 'echo $0'")
     assert not asked, "both are allowed"
     holds("EVIL" not in str(came), "the allowed program has found a file of the skill")
     assert came[1]["data"]["stdout"].startswith("/") and came[1]["data"]["stdout"].endswith("bin/bash\n")
@@ -248,13 +249,19 @@ def test_a_variable_for_an_allowed_program(clone: Clone, name: str) -> None:
         "eval 'to\"\"uch x'",
         "X=touch; $X x",
         "/usr/bin/t?uch x",
+        ["touch", "x"],
+        ["bash", "-c", "touch x"],
+        "bash -lc 'touch x'",
     ],
 )
-def test_around_a_rule_that_denies(clone: Clone, command: str) -> None:
+@pytest.mark.parametrize("args", [[], ["y"]])
+def test_around_a_rule_that_denies(clone: Clone, command: Any, args: list[str]) -> None:
     clone.skill("evil")
     clone.write(".agent/policy.toml", '[[rule]]\ncommand = "touch"\nverdict = "deny"\n')
     clone.trust()
-    replies = [call("skill_load", skill="evil"), call("skill_run", skill="evil", command=command)]
+    run = {"command": "env", "args": ["touch", "x"]} if args and command == "time ! touch x" else {"command": command}
+    replies = [call("skill_load", skill="evil"), call("skill_run", skill="evil", **{"args": args, **run})]
     played = clone.play(replies, says="once")
-    holds(decisions(played)[-1][0] == "deny", f"it was not denied: {decisions(played)}")
+    if outcome(played, "skill_run")["code"] != "invalid-call":  # words cannot be added to a line of several programs
+        holds(decisions(played)[-1][0] == "deny", f"it was not denied: {decisions(played)}")
     assert executed(played) == ["skill_load"]

@@ -25,7 +25,7 @@ def front(name: str, *lines: str) -> str:
     return "\n".join([f"name: {name}", "description: Helps.", *lines, ""])
 
 
-WRITE = {"tools.enable": ["write_file"]}
+WRITE = {"execution.require_approval_for": ["write_file"]}
 
 
 @case(
@@ -64,8 +64,8 @@ def test_second_skill_with_a_broad_list(scene: Scene) -> None:
     played = scene.play(replies, says="once")
     assert [o["status"] for o in outcomes(played, "skill_run")] == ["denied", "ok"]
     assert ("deny", "allowed-tools:explicit:careful") in decisions(played)
-    assert executed(played) == ["skill_load", "skill_load", "skill_run"]
-    on = {"tools.enable": ["write_file", "network_request", "delete_file"]}
+    assert executed(played) == ["skill_load", "skill_load", "write_file", "skill_run"], "the list has Write"
+    on = {"tools.enable": ["network_request", "delete_file"]}
     control = scene.play(replies, settings=on, says="once")
     assert executed(control)[2:] == ["write_file", "network_request", "delete_file", "skill_run"]
 
@@ -271,24 +271,41 @@ def test_alias_of_a_tool_that_asks(scene: Scene) -> None:
     stopped_by="it writes below work/ and out/ of the workspace, and follows no link",
     everywhere=True,
 )
-def test_write_outside(scene: Scene, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("says", "settings"),
+    [
+        pytest.param("no", {}, id="nobody is asked"),
+        pytest.param("once", WRITE, id="asked"),
+        pytest.param("once", {"tools.enable": ["write_file"]}, id="enabled"),
+        pytest.param("once", {"workspace.executor": "local"}, id="without isolation"),
+    ],
+)
+def test_write_outside(scene: Scene, tmp_path: Path, says: str, settings: dict[str, Any]) -> None:
     scene.skill("evil", files={"a.sh": "echo a\n"})
     target = scene.victim / "new.txt"
     scene.victim.chmod(0o777)
     link = call(
         "skill_run",
         skill="evil",
-        command=f"ln -s {scene.victim} $WORK_DIR/out; ln -s {scene.secret_file} $WORK_DIR/key",
+        command=f"ln -s {scene.victim} $WORK_DIR/out; ln -s {scene.secret_file} $WORK_DIR/key; "
+        f"ln -s {scene.victim} $OUTPUT_DIR/out; ln -s {target} $OUTPUT_DIR/dangling; mkfifo $OUTPUT_DIR/pipe",
     )
     up = "../" * 30
     paths = [str(target), f"{up}{str(target)[1:]}", f"work/{up}{str(target)[1:]}", "work/out/new.txt", "work/key"]
     paths += ["skills/evil/a.sh", "skill://evil/a.sh", f"host://{target}", "~/new.txt", "/proc/self/mem"]
+    paths += ["out/out/new.txt", "out/out/.ssh/new.txt", "out/dangling", "out/pipe", "out/../new.txt", "new.txt"]
+    paths += ["artifact://new.txt", f"file://{target}", f"workspace://../{target}", "$WORKSPACE_DIR/new.txt", "out/"]
+    paths += ["runs/new.txt", f"/workspace/{up}{str(target)[1:]}", "inputs/../../new.txt", "work/inputs/../../new.txt"]
     writes = one_by_one("write_file", [{"path": path, "content": "evil"} for path in paths])
     fine = call("write_file", path="work/x.txt", content="fine")
-    played = scene.play([call("skill_load", skill="evil"), link, writes, fine], settings=WRITE, says="once")
+    replies = [call("skill_load", skill="evil"), link, writes, fine]
+    played = scene.play(replies, settings=settings, says=says)
+    assert sorted(each.name for each in scene.victim.rglob("*")) == [".ssh", scene.secret_file.name]
     assert not target.exists() and scene.secret_file.read_text(encoding="utf-8") == SECRET
     assert (scene.skills / "evil" / "a.sh").read_text(encoding="utf-8") == "echo a\n"
-    assert [o["status"] for o in outcomes(played, "write_file")] == [*["failed"] * len(paths), "ok"]
+    *refused, written = [o["status"] for o in outcomes(played, "write_file")]
+    assert len(refused) == len(paths) and set(refused) <= {"failed", "denied"} and written == "ok"
+    assert bool(played.of("approval_asked")) is (says == "once")
     assert "repeat-failure" not in {o["code"] for o in played.outcomes}
     assert not list(tmp_path.rglob("new.txt"))
 

@@ -124,7 +124,7 @@ def _compiled(node: ast.Call, method: str, module: dict[str, Any]) -> re.Pattern
 
 # Sees no more than so many characters; within them, its time may grow with their square.
 BOUNDED = {
-    "workspace.scripts.missing_dependency._RULES": 2_000,
+    "workspace.scripts.missing_dependency.explain_failure": 2_000,
     "packs.source._compiled": 4_096,
 }
 # Made at the time it is used: the patterns that come of it.
@@ -144,12 +144,12 @@ MADE: dict[str, Sequence[str | re.Pattern[str]]] = {
         offline_values._GIVEN.format(r"f0\.csv"),
         *(pattern for _, pattern in offline_values._PATTERNS),
     ],
-    "policy.commands.words._OURS": list(shell_words._OURS["WORK_DIR"]),
+    "policy.commands.words._with_our_variables": list(shell_words._OURS["WORK_DIR"]),
     "policy.rules._find_line": [r"^[ \t]*+\[*+[ \t]*+[\"']?name\b"],
     "skills.security_scan._p": [each.expression for each in scan.PATTERNS],
     "stores.postgres_pool._refusal": [pattern for pattern, _ in postgres_link._REFUSALS],
     "workspace.scripts.installers.explain_installer": [pattern for pattern, _, _ in installers._HINTS],
-    "workspace.scripts.missing_dependency._RULES": [pattern for pattern, _ in missing._RULES],
+    "workspace.scripts.missing_dependency.explain_failure": [pattern for _, pattern in missing._RULES],
 }
 ELSEWHERE = {
     "_internal.match_worker._obey": "a case's pattern, in a process of its own that ends itself at a deadline",

@@ -345,10 +345,24 @@ def test_how_often_it_asks_again_can_be_said() -> None:
 @pytest.mark.parametrize(
     "text", ['{"action": {"type": "final_answer", "content": "It is a lo', "Well, {", "", '{"action": {"type"']
 )
-def test_a_reply_that_was_cut_off_is_not_taken_for_a_shorter_one(text: str) -> None:
+def test_a_reply_that_was_cut_off_is_told_so_and_not_taken_for_a_shorter_one(text: str) -> None:
+    cut = ModelReplied(text=text, finish="length")
     with pytest.raises(ModelMalformed) as caught:
-        ask(ModelReplied(text=text, finish="length"))
+        ask(cut, cut, cut)
     assert caught.value.code == "reply-cut"
+    reply, _, inner = ask(cut, document({"type": "final_answer", "content": "x"}))
+    told = inner.asked[1][0][-1].parts[0].text or ""
+    assert reply.text == "x" and "it was cut off by the length limit of a reply. Make it shorter" in told
+
+
+def test_a_reply_that_is_no_json_is_told_where() -> None:
+    wrong = '{"action": {"type": "call_tool" "tool": "skill_load", "args": {"skill": "a"}}}'
+    _, _, inner = ask(wrong, document({"type": "final_answer", "content": "x"}))
+    told = inner.asked[1][0][-1].parts[0].text or ""
+    assert "Expecting ',' delimiter at character 33 of 78, after `" in told and '`"tool": "skill_load", ' in told
+    args = document({"type": "call_tool", "tool": "list_dir", "args": '{"path": }'})
+    _, _, inner = ask(args, document({"type": "call_tool", "tool": "list_dir", "args": '{"path": "out"}'}))
+    assert "Expecting value at character 10 of 10" in (inner.asked[1][0][-1].parts[0].text or "")
 
 
 def test_a_reply_whose_document_is_whole_was_not_cut_where_it_matters() -> None:

@@ -121,7 +121,7 @@ def test_a_call_that_the_length_limit_cut_keeps_what_came(stub: Stub) -> None:
     half = [{"type": "input_json_delta", "partial_json": '{"city": "Par'}]
     call = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {}, "deltas": half}
     reply = ask(stub, [user("x")], messages(call, stop="max_tokens"), tools=[WEATHER])
-    assert (reply.finish, [call.args for call in reply.calls]) == ("length", [{"arguments": '{"city": "Par'}])
+    assert (reply.finish, [call.args for call in reply.calls]) == ("length", [{"INVALID_JSON": '{"city": "Par'}])
 
 
 def test_a_call_in_pieces_with_text_before_it(stub: Stub) -> None:

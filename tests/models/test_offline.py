@@ -88,7 +88,9 @@ class Talk:
     def finish(self, result: Mapping[str, Any] | str) -> str:
         """What it answers when the run that it asked for comes to this."""
         call = self.messages[-1].calls[-1] if self.messages[-1].calls else self.messages[-2].calls[-1]
-        self.answer(call, result if isinstance(result, str) else json.dumps(result))
+        self.answer(call, result if isinstance(result, str) else "what the model is told")
+        if not isinstance(result, str):
+            self.skills = self.skills._replace(results={**self.skills.results, call.id: result})
         reply = self.say()
         assert {call.tool for call in reply.calls} <= {"update_plan"}
         assert reply.finish == "stop"
@@ -317,7 +319,7 @@ def test_a_failed_command_is_reported_with_what_it_said() -> None:
     talk = Talk("Summarise sales.csv")
     talk.run()
     result = {"stdout": "", "stderr": "report.py: inputs/sales.csv: no such file", "exit_code": 3}
-    text = talk.finish(f"failed [command-failed]: {json.dumps(result)}\nRead stderr, and mend the call or its inputs.")
+    text = talk.finish(result)
     assert text.startswith("The command of the skill 'csv-report' failed: it ended with exit code 3.")
     assert "report.py: inputs/sales.csv: no such file" in text
     assert "Not given with the request: sales.csv" in text
@@ -335,7 +337,7 @@ def test_a_failed_command_is_reported_with_what_it_said() -> None:
 def test_a_failure_is_said_first_and_its_last_lines_are_shown(result: dict[str, Any], says: str) -> None:
     talk = Talk("Summarise sales.csv", "sales.csv")
     talk.run()
-    text = talk.finish(f"failed [command-failed]: {json.dumps({'stdout': '', **result})}")
+    text = talk.finish({"stdout": "", **result})
     assert text.startswith(f"The command of the skill 'csv-report' failed: {says}") and "KeyError: 'a'\n" in text
 
 

@@ -14,8 +14,10 @@ from llmock.testing import LLMockServer
 from model_contract import CASES, CHAT, KEY, RESPONSES, WEATHER, Case, Wire, case_name, go, user
 from protocol_servers import Unavailable, open_aimock, open_llmock
 from prowess.core.events import CallDelta, ModelReplied, TextDelta
-from prowess.core.values import Message, Part
+from prowess.core.values import Message, Part, ToolCall
 from prowess.errors import ConfigError, ModelAuth, ModelError
+from prowess.models.providers import openai_chat, openai_responses
+from prowess.models.providers.message_order import arrange
 from prowess.models.providers.openai import OpenAIModel
 from stub_provider import Answer, Stub, chat, open_stub, sse
 
@@ -93,11 +95,11 @@ def test_arguments_of_every_kind(stub: Stub) -> None:
         ("null", {}),
         ("{}", {}),
         ({"city": "Paris"}, {"city": "Paris"}),
-        ("[1]", {"arguments": "[1]"}),
-        ('"text"', {"arguments": '"text"'}),
-        ('{"n": NaN}', {"arguments": '{"n": NaN}'}),
-        ('{"city": "Par', {"arguments": '{"city": "Par'}),
-        ("[" * 100_000, {"arguments": "[" * 100_000}),
+        ("[1]", {"INVALID_JSON": "[1]"}),
+        ('"text"', {"INVALID_JSON": '"text"'}),
+        ('{"n": NaN}', {"INVALID_JSON": '{"n": NaN}'}),
+        ('{"city": "Par', {"INVALID_JSON": '{"city": "Par'}),
+        ("[" * 100_000, {"INVALID_JSON": "[" * 100_000}),
     ]:
         call = {"index": 0, "id": "c", "function": {"name": "get_weather", "arguments": sent}}
         reply, _ = ask(stub, chat({"tool_calls": [call]}, finish="tool_calls"))
@@ -117,7 +119,7 @@ def test_a_call_that_the_length_limit_cut_keeps_what_came(stub: Stub) -> None:
     ]
     by_responses, _ = ask(stub, sse(events), api="responses")
     for reply in (by_chat, by_responses):
-        assert (reply.finish, [call.args for call in reply.calls]) == ("length", [{"arguments": half}])
+        assert (reply.finish, [call.args for call in reply.calls]) == ("length", [{"INVALID_JSON": half}])
 
 
 def test_a_refusal_and_a_filter_are_said(stub: Stub) -> None:
@@ -303,3 +305,17 @@ def test_aimock_is_understood(api: Any, tmp_path: Path, not_run: Callable[[str, 
             asyncio.run(talk(root))
     except Unavailable as error:
         not_run("adapters against aimock", str(error))
+
+
+@pytest.mark.parametrize("is_verbatim", [True, False])
+def test_arguments_that_are_no_json_go_back_as_they_came_where_the_server_takes_them(is_verbatim: bool) -> None:
+    """OpenAI takes them. vLLM, llama.cpp, SGLang and others parse them, and refuse every later request."""
+    sent = '{"city": "Par'
+    bad = ToolCall(id="c1", tool="get_weather", args={"INVALID_JSON": sent})
+    good = ToolCall(id="c2", tool="get_weather", args={"city": "Paris"})
+    transcript = arrange([Message(role="assistant", calls=(bad, good))], is_verbatim=is_verbatim)
+    wanted = [sent if is_verbatim else json.dumps({"INVALID_JSON": sent}), '{"city": "Paris"}']
+    said = openai_chat.render_request(transcript, (), None)["messages"][1]
+    assert [call["function"]["arguments"] for call in said["tool_calls"]] == wanted
+    items = openai_responses.render_request(transcript, (), None)["input"]
+    assert [item["arguments"] for item in items if item["type"] == "function_call"] == wanted

@@ -138,9 +138,40 @@ def test_rules_come_before_the_table_and_after_the_lists() -> None:
     _is(decide(_run("git status"), around, rules=[allow], lists=lists), "deny", "allowed-tools:project:pdf")
     write = PolicyQuery(tool="write_file", args={"path": "out/x"})
     anything = parse_rules('[[rule]]\ntool = "*"\nverdict = "allow"', "p")
-    _is(decide(write, around, rules=[anything]), "deny", "config:tools.enable")
-    enabled = PolicyContext(enabled=frozenset(["write_file"]))
-    _is(decide(write, enabled, rules=[anything]), "allow", "rule:1 p:1")
+    delete = PolicyQuery(tool="delete_file", args={"path": "out/x"})
+    _is(decide(delete, around, rules=[anything]), "deny", "config:tools.enable")
+    enabled = PolicyContext(enabled=frozenset(["delete_file"]))
+    _is(decide(delete, enabled, rules=[anything]), "allow", "rule:1 p:1")
+    _is(decide(write, around, rules=[anything]), "allow", "rule:1 p:1")
+    refuse = parse_rules('[[rule]]\ntool = "write_file"\nverdict = "deny"', "p")
+    _is(decide(write, PolicyContext(isolation=SANDBOX), rules=[refuse]), "deny", "rule:1 p:1")
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize(
+    ("path", "inside"),
+    [
+        *[(path, True) for path in ("out/x", "work/a/b.py", "out/.hidden", "work/..x")],
+        *[(path, False) for path in ("x", "out", "out/", "", ".", "outx/y", "runs/x", "skills/demo/x", "OUT/x")],
+        *[(path, False) for path in ("out/../x", "work/a/../../x", "out//x", "./out/x", "out/./x", "out/x/..")],
+        *[(path, False) for path in ("/out/x", "/etc/x", "~/out/x", "host:///out/x", "workspace://out/x", "$OUT/x")],
+        *[(path, False) for path in ("artifact://out/x", "skill://out/x", None, 7, ["out/x"])],
+    ],
+)
+def test_writing_is_allowed_below_work_and_out_where_isolation_holds(path: Any, inside: bool, enabled: bool) -> None:
+    """Policy sees the one spelling that the tool makes of a path, and any other is not inside."""
+    write = PolicyQuery(tool="write_file", args={"path": path, "content": "x"})
+    for isolation in (None, LOCAL, SANDBOX):
+        around = PolicyContext(isolation=isolation, enabled=frozenset(["write_file"] if enabled else []))
+        decision = decide(write, around)
+        if inside and isolation is SANDBOX:
+            _is(decision, "allow", "table:isolated-write")
+        elif inside or enabled:
+            _is(decision, "ask", "table:high-risk")
+        else:
+            _is(decision, "deny", "config:tools.enable")
+        asked = around._replace(require_approval_for=("Write",))
+        assert decide(write, asked).verdict == ("ask" if inside or enabled else "deny")
 
 
 def test_the_strictest_file_decides_and_a_tightening_one_can_only_tighten() -> None:

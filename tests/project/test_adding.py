@@ -488,7 +488,8 @@ def test_a_setting_touches_three_files(place: Place) -> None:
     place.insert("prowess/policy/trust.py", ('    "limits.turns": _lowers', '    "tools.motto": lambda _, __: True,\n'))
     place.insert(
         "prowess/runtime/factories.py",
-        ("    return KitStyle(", '    instructions += config.tools.motto or ""\n'),
+        ("import os\n", "import dataclasses\n"),
+        ("    return KitStyle(", '    options = dataclasses.replace(options, instructions=config.tools.motto or "")\n'),
     )
     assert len(place.touched) == 3
 

@@ -23,3 +23,12 @@ def test_appends_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "APPENDS", 10)
     rows = module.measure()
     assert len(rows) == 6 and all(math.isfinite(ratio) for _, ratio, _ in rows)
+
+
+@pytest.mark.needs("root")
+@pytest.mark.needs("isolation")
+def test_results_have_few_tokens_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    rows = importlib.import_module("bench_wire").measure()
+    assert len(rows) > 25 and not [row for row in rows if math.isnan(row[1])]
+    assert not [(title, tokens) for title, tokens, limit in rows if limit is not None and tokens > limit]

@@ -5,7 +5,8 @@
 ```console   has lines `$ command`, each followed by what it prints. `…` on a line of its own stands for any lines,
              inside a line for anything. A command that fails is followed by `$ echo $?`.
 
-The blocks of one page run in order, in one copy of examples/, which is their working folder. A comment
+The blocks of one page run in order, in one folder: an empty one, or a copy of examples/ if the page says to stand in
+`examples/`. A Python block after `<!-- in FOLDER -->` runs in a folder that the page made. A comment
 `<!-- not run: why -->` right before a block leaves it out, `<!-- needs isolation -->` where nothing isolates scripts,
 and the test run counts it. In CONTRIBUTING.md only blocks after `<!-- run -->` are run.
 """
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import chdir
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,7 +74,9 @@ def reader(tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch) -> R
 def test_every_block_of_the_page_does_what_it_says(
     page: Path, reader: Reader, not_run: Callable[[str, str], None], lacks: Callable[[str], str]
 ) -> None:
-    for block in find_blocks(page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix()):
+    text = page.read_text(encoding="utf-8")
+    reader.stand("`examples/`" in text)
+    for block in find_blocks(text, page.relative_to(ROOT).as_posix()):
         if block.mark.startswith("not run:"):
             not_run(block.place, block.mark.removeprefix("not run:").strip())
         elif block.mark.startswith("needs ") and (cause := lacks(block.mark.removeprefix("needs "))):
@@ -100,9 +104,7 @@ class Reader:
     def __init__(self, folder: Path, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.status = folder / "examples", 0
         self.names: dict[str, Any] = {"__name__": "__page__"}
-        if (ROOT / "examples").is_dir():
-            shutil.copytree(ROOT / "examples", self.folder, symlinks=True)
-        self.folder.mkdir(exist_ok=True)
+        self.folder.mkdir()
         monkeypatch.chdir(self.folder)
         nobody = "http://127.0.0.1:9"  # so that nothing of a page reaches the network
         self.environ = os.environ | {
@@ -116,9 +118,15 @@ class Reader:
             "no_proxy": "127.0.0.1,localhost",
         }
 
+    def stand(self, in_examples: bool) -> None:
+        if in_examples:
+            shutil.copytree(ROOT / "examples", self.folder, symlinks=True, dirs_exist_ok=True)
+
     def follow(self, block: Block) -> None:
         if block.language == "python":
-            self.follow_python(block)
+            place = block.mark.removeprefix("in ") if block.mark.startswith("in ") else "."
+            with chdir(self.folder / place):
+                self.follow_python(block)
         elif block.language == "bash":
             status, printed = self.shell("set -e\n" + block.text)
             assert status == 0, f"{block.place} ended with exit code {status}:\n{printed}"
@@ -266,6 +274,11 @@ assert one == 1
 ```python
 >>> one + 1
 2
+```
+<!-- in sub -->
+```python
+import os
+assert os.path.basename(os.getcwd()) == "sub"
 ```
 """
     for block in _blocks(page):

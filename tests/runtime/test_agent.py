@@ -6,9 +6,11 @@ import asyncio
 import contextvars
 import gc
 import inspect
+import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -204,6 +206,86 @@ def test_files_of_a_run_can_be_opened_whatever_they_are(root: Path, tmp_path: Pa
     assert gone.value.code == "file-gone" and "output_dir=" in str(gone.value.hint)
 
 
+def write_two(context: prowess.ToolContext) -> None:
+    """Writes files."""
+    context.files.write_bytes_sync("out/a.txt", b"NEW")
+    context.files.write_bytes_sync("out/sub/b.txt", b"NEW")
+
+
+WRITE_TWO = [call("write_two"), {"text": "ok"}]
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "cwd/link", "dangling", ".git/hooks", "", "x" * 300])
+def test_an_output_dir_that_cannot_be_used_is_refused_before_the_model_is_asked(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "cwd").mkdir()
+    (tmp_path / "cwd/link").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path / "cwd")
+    model = ScriptedModel(WRITE_TWO)
+    with pytest.raises(ConfigError) as caught:
+        target = str(tmp_path / place) if place else ""
+        prowess.run_sync("go", model=model, tools=[write_two], store="memory:", output_dir=target)
+    assert caught.value.code == "output-dir-invalid" and "output_dir=" in caught.value.message
+    assert not model.requests
+
+
+def test_an_output_dir_may_be_a_link_and_files_are_read_where_it_led(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "other").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "real")
+    model = ScriptedModel(WRITE_TWO)
+    files = prowess.run_sync("go", model=model, tools=[write_two], store="memory:", output_dir=link).files
+    link.unlink()
+    link.symlink_to(tmp_path / "other")
+    assert [file.path for file in files] == [tmp_path / "real/a.txt", tmp_path / "real/sub/b.txt"]
+    assert [file.read_text() for file in files] == ["NEW", "NEW"]
+
+
+def test_names_in_the_output_dir_that_are_links_are_not_followed(tmp_path: Path) -> None:
+    secret, out = tmp_path / "secret", tmp_path / "out"
+    secret.mkdir()
+    out.mkdir()
+    (secret / "keep").write_text("OLD")
+    (out / "a.txt").symlink_to(secret / "keep")
+    (out / "sub").symlink_to(secret)
+    model = ScriptedModel(WRITE_TWO)
+    result = prowess.run_sync("go", model=model, tools=[write_two], store="memory:", output_dir=out)
+    assert len(result.warnings) == 2 and [file.read_text() for file in result.files] == ["NEW", "NEW"]
+    assert (secret / "keep").read_text() == "OLD" and os.listdir(secret) == ["keep"]
+
+
+def test_a_cancelled_run_writes_nothing_more_to_the_output_dir(tmp_path: Path) -> None:
+    def write_many(context: prowess.ToolContext) -> None:
+        """Writes files."""
+        for number in range(300):
+            context.files.write_bytes_sync(f"out/{number}.txt", b"x" * 100_000)
+
+    def names() -> list[str]:
+        return sorted(os.listdir(tmp_path))
+
+    def wait_for_a_file() -> None:
+        while not any(name.endswith(".txt") for name in names()):
+            time.sleep(0.001)
+
+    async def cancel() -> None:
+        model = ScriptedModel([call("write_many"), {"text": "ok"}])
+        work = prowess.run("go", model=model, tools=[write_many], store="memory:", output_dir=tmp_path)
+        task = asyncio.ensure_future(work)
+        await asyncio.to_thread(wait_for_a_file)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        then = names()
+        await asyncio.get_running_loop().shutdown_default_executor()  # waits for threads that are left
+        assert names() == then and not any(name.endswith(".part") for name in then)
+
+    asyncio.run(cancel())
+
+
 def test_output_dir_keeps_the_files_and_replaces_none(root: Path, tmp_path: Path) -> None:
     agent = make(root, MAKING * 2, approve=["skill_run"])
     [file] = agent.run_sync("make it", output_dir=tmp_path / "out").files
@@ -295,3 +377,66 @@ def test_run_takes_the_keywords_of_an_agent_and_of_its_run() -> None:
 
 def _forward(text: str) -> ForwardRef:
     return ForwardRef(text, module="prowess.runtime.agent")
+
+
+# --- approvers that wait ----------------------------------------------------------------------------------------------
+
+
+@prowess.tool(requires_approval=True)
+def pay(amount: int) -> str:
+    """Pays."""
+    return f"paid {amount}"
+
+
+def test_a_plain_approver_that_waits_for_a_person_holds_up_no_other_run() -> None:
+    released = threading.Event()
+    asked: list[int] = []
+
+    def approve(call: Any, decision: Any) -> bool:
+        asked.append(call.args["amount"])
+        return released.wait(GUARD_S)
+
+    def run(amount: int, approve: Any) -> prowess.Result:
+        model = ScriptedModel([call("pay", amount=amount), {"text": f"done {amount}"}])
+        return prowess.run_sync("go", model=model, tools=[pay], skills=[], store="memory:", approve=approve)
+
+    with ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(run, amount, approve) for amount in range(8)]
+        assert run(8, lambda call, decision: True).text == "done 8", "while the others wait"
+        assert not any(each.done() for each in waiting)
+        released.set()
+        assert [each.result().text for each in waiting] == [f"done {amount}" for amount in range(8)]
+    assert sorted(asked) == list(range(8))
+
+
+@pytest.mark.parametrize("answer", ["plain", "awaited", "async", "object"])
+def test_an_approver_sees_the_context_variables_of_the_run(answer: str) -> None:
+    who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
+    seen: list[str] = []
+
+    async def later(call: Any, decision: Any) -> bool:
+        seen.append(who.get())
+        return True
+
+    def plain(call: Any, decision: Any) -> bool:
+        seen.append(who.get())
+        return True
+
+    class Object:
+        async def __call__(self, call: Any, decision: Any) -> bool:
+            return await later(call, decision)
+
+    approve: Any = {"plain": plain, "async": later, "awaited": lambda *given: later(*given), "object": Object()}[answer]
+    who.set("ada")
+    model = ScriptedModel([call("pay", amount=1), {"text": "done"}])
+    result = prowess.run_sync("go", model=model, tools=[pay], skills=[], store="memory:", approve=approve)
+    assert result.ok and seen == ["ada"]
+
+
+def test_an_approver_that_raises_stop_iteration_has_not_answered() -> None:
+    model = ScriptedModel([call("pay", amount=1)])
+    nobody: Any = iter(())
+    result = prowess.run_sync(
+        "go", model=model, tools=[pay], skills=[], store="memory:", approve=lambda *given: next(nobody)
+    )
+    assert result.stop_reason == "waiting" and "StopIteration" in result.problems[0]

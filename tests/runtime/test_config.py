@@ -77,7 +77,7 @@ def test_without_files_everything_is_the_default(setup: Setup) -> None:
     assert set(loaded.origins.values()) == {"default"}
     assert (loaded.findings, loaded.extra_roots) == ((), ())
     limits = loaded.config.limits
-    assert (limits.turns, limits.calls, limits.scripts, limits.tokens) == (12, 30, 6, None)
+    assert (limits.turns, limits.calls, limits.scripts, limits.tokens) == (25, 60, 30, None)
 
 
 def test_each_layer_wins_over_the_one_below(setup: Setup) -> None:
@@ -346,6 +346,7 @@ require_approval_for = ["write_file"]
 max_skill_body_lines = 100
 block_angle_brackets_in_frontmatter = true
 [skills]
+require_load = true
 load_mode = "session"
 placement = "system"
 budget = 100
@@ -369,7 +370,7 @@ enable = ["write_file"]
 code_blocks = true
 [limits]
 turns = 2
-calls = 31
+calls = 61
 seconds = 5
 [prices.x]
 input = 0
@@ -390,9 +391,9 @@ def test_an_untrusted_project_may_only_tighten(setup: Setup) -> None:
     assert (got.security.max_skill_body_lines, got.security.block_angle_brackets_in_frontmatter) == (100, True)
     assert (got.skills.budget, got.skills.max_loaded, got.skills.max_bodies_per_turn) == (100, 1, 1)
     assert got.skills.modes == {"a": "off", "b": "manual", "c": "name-only"}
-    assert got.workspace.require_isolation
+    assert got.workspace.require_isolation and got.skills.require_load
     assert (got.workspace.require, got.workspace.commands_deny) == (("memory",), ("rm", "curl"))
-    assert (got.limits.turns, got.limits.calls, got.limits.seconds) == (2, 30, 5)
+    assert (got.limits.turns, got.limits.calls, got.limits.seconds) == (2, 60, 5)
     assert (got.skill_roots, got.model, got.tools, got.mcp_servers) == (None, Config().model, Config().tools, {})
     assert {finding.code for finding in loaded.findings} == {"config-ignored-untrusted"}
     assert {finding.path for finding in loaded.findings} == {path}
@@ -416,7 +417,7 @@ def test_an_untrusted_project_may_only_tighten(setup: Setup) -> None:
     }
     lines = LOOSE.split("\n")
     assert lines[(ignored["tools.profile"] or 0) - 1] == 'profile = "full"'
-    assert lines[(ignored["limits.calls"] or 0) - 1] == "calls = 31"
+    assert lines[(ignored["limits.calls"] or 0) - 1] == "calls = 61"
     assert lines[(ignored["mcp_servers"] or 0) - 1] == "[mcp_servers.x]"
     assert lines[(ignored["skills.modes.d"] or 0) - 1].startswith("modes =")
 
@@ -427,7 +428,7 @@ def test_a_trusted_project_has_its_way(setup: Setup) -> None:
     assert loaded.findings == ()
     assert loaded.project_trusted
     assert loaded.config.mcp_servers == {"x": {"command": "evil"}}
-    assert loaded.config.limits.calls == 31
+    assert loaded.config.limits.calls == 61
 
 
 def test_a_changed_config_of_a_trusted_project_may_only_tighten(setup: Setup) -> None:
@@ -609,7 +610,7 @@ def test_a_linked_working_folder_is_resolved(tmp_path: Path) -> None:
 
 def test_every_field_is_described() -> None:
     described = {name: (kind, default, doc) for name, kind, default, doc in describe_fields()}
-    assert described["limits.turns"] == ("a whole number from 0", 12, "Model turns of one run.")
+    assert described["limits.turns"] == ("a whole number from 0", 25, "Model turns of one run.")
     assert described["skills.modes"][0] == "a table, each entry one of pin, auto, name-only, manual, off"
     assert described["workspace.run_as"][0] == "a text or a whole number from 0"
     assert all(kind and doc.endswith(".") for kind, _, doc in described.values())
@@ -629,7 +630,9 @@ def test_every_field_is_described() -> None:
                 "budget",
                 "modes",
                 "nested",
+                "require_load",
                 "dependencies",
+                "catalog_format",
             )
         ],
         "workspace": [

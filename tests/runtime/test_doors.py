@@ -422,3 +422,107 @@ def test_a_stream_whose_observers_cannot_be_read_ends_with_that_error(root: Path
 
     with pytest.raises(RuntimeError, match="broken"):
         asyncio.run(asyncio.wait_for(watch(), 20))
+
+
+# --- values that a keyword cannot have --------------------------------------------------------------------------------
+
+WRONG: list[tuple[str, Any]] = [
+    ("instructions", 5),
+    ("limits", 5),
+    ("limits", []),
+    ("load_mode", "x"),
+    ("placement", "x"),
+    ("protocol", "x"),
+    ("protocol", []),
+    ("on_ask", "never"),
+    ("on_ask", True),
+    ("summarise", "no"),
+    ("settings", 5),
+    ("on_event", "foo"),
+    ("on_event", [5]),
+]
+WRONG_AT_RUN: list[tuple[str, Any]] = [
+    ("files", 5),
+    ("files", [5]),
+    ("use", 5),
+    ("use", [5]),
+    ("output_dir", 5),
+    ("session", 5),
+    ("resume", "no"),
+    ("must_exist", "no"),
+    ("on_event", 5),
+    ("tenant", 5),
+]
+WRONG_IN_A_KIT: list[tuple[str, Any]] = [
+    ("offer", 5),
+    ("prefix", 5),
+    ("files", 5),
+    ("use", [5]),
+    ("session", 5),
+    ("instructions", 5),
+    ("on_ask", "never"),
+    ("must_exist", "no"),
+    ("user", 5),
+    ("on_event", 5),
+]
+
+
+def check_named(keyword: str, make: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert caught.value.code == "option-invalid" and f"{keyword}=" in caught.value.message and caught.value.hint
+
+
+@pytest.mark.parametrize(("keyword", "value"), WRONG)
+def test_a_value_that_cannot_be_used_is_refused_when_the_agent_is_made(keyword: str, value: Any) -> None:
+    check_named(keyword, lambda: prowess.Agent("offline", skills=[], **{keyword: value}))
+
+
+@pytest.mark.parametrize(("keyword", "value"), WRONG_AT_RUN)
+def test_or_before_the_model_is_asked(keyword: str, value: Any) -> None:
+    model = ScriptedModel([{"text": "a"}])
+    agent = prowess.Agent(model, skills=[], store="memory:")
+    check_named(keyword, lambda: agent.run_sync("hi", **{keyword: value}))
+    assert not model.requests
+
+
+@pytest.mark.parametrize(("keyword", "value"), WRONG_IN_A_KIT)
+def test_or_when_the_kit_is_made(keyword: str, value: Any) -> None:
+    check_named(keyword, lambda: prowess.SkillKit([], store="memory:", **{keyword: value}))
+
+
+@pytest.mark.parametrize("model", [5, ScriptedModel, object()])
+def test_a_model_that_is_none_is_refused_when_the_agent_is_made(model: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        prowess.Agent(model, skills=[])
+    assert caught.value.code == "model-unknown"
+
+
+def test_a_text_in_use_is_one_name(root: Path) -> None:
+    model = ScriptedModel([{"text": "a"}])
+    assert prowess.run_sync("do it", skills=root, use="demo", model=model, store="memory:").ok
+    assert "DEMO-BODY" in str(model.requests[0])
+    with prowess.SkillKit(root, use="demo", store="memory:") as kit:
+        assert "DEMO-BODY" in kit.instructions
+
+
+# --- how things are shown ---------------------------------------------------------------------------------------------
+
+
+def test_things_are_shown_by_what_one_knows_them_by(root: Path) -> None:
+    model = ScriptedModel([{"text": "Two\nlines " + "x" * 100}])
+    agent = prowess.Agent(model, skills=root, store="memory:", secrets={"KEY": "sesame"}, instructions="sesame")
+    assert repr(agent) == f"Agent({model.name!r})"
+
+    async def talk() -> prowess.Result:
+        async with agent.session("s-1") as chat:
+            assert repr(chat) == "AgentSession('s-1')"
+            return await chat.run("go")
+
+    result = asyncio.run(talk())
+    assert repr(agent) == f"Agent({model.name!r}, skills=1)" and repr(prowess.Agent(skills=[])) == "Agent('offline')"
+    text = "Two lines " + "x" * 49 + "…"
+    assert repr(result) == f"Result('answer', text={text!r}, files=0, session='s-1', run={result.run!r})"
+    with prowess.SkillKit(root, session="k-1", store="memory:") as kit:
+        assert repr(kit).startswith("SkillKit(session='k-1'") and repr(kit.session("k-2")) == "KitSession('k-2')"
+    assert repr(kit).endswith(", closed)")

@@ -107,7 +107,9 @@ def test_it_tightens_and_is_named(system: System, monkeypatch: pytest.MonkeyPatc
 def test_it_widens_nothing(system: System) -> None:
     calls = {
         ("Bash", "ls", "--skill", "python-math", "--executor", "local"): "ask",
-        ("Write", "path=out/x", "content=x"): "deny",
+        ("Write", "path=out/x", "content=x", "--executor", "local"): "ask",
+        ("Write", "path=/srv/x", "content=x"): "deny",
+        ("delete_file", "path=out/x"): "deny",
         ("mcp__x__y",): "ask",
     }
     before = {call: system.check(*call)["verdict"] for call in calls}

@@ -242,6 +242,59 @@ def test_a_link_in_the_workspace_is_not_followed(tmp_path: Path) -> None:
     assert outcome_of([call("plant"), {"text": "ok"}], plant)["code"] == "not-a-plain-file"
 
 
+def test_files_end_with_the_run() -> None:
+    seen: list[prowess.ToolContext] = []
+
+    def keep(context: prowess.ToolContext) -> None:
+        seen.append(context)
+
+    async def check() -> None:
+        files = seen[0].files
+        tries = [files.names(), files.read_bytes("out/a"), files.write_bytes("out/a", b"")]
+        for each in (*tries, asyncio.to_thread(files.names_sync)):
+            with pytest.raises(prowess.ProwessError) as caught:
+                await each
+            assert caught.value.code == "run-ended"
+
+    async def talk() -> None:
+        agent = prowess.Agent(ScriptedModel([call("keep"), {"text": "ok"}] * 2), tools=[keep], store="memory:")
+        async with agent.session() as chat:
+            for _ in range(2):
+                await chat.run("go")
+                await check()
+
+    asyncio.run(talk())
+    with pytest.raises(prowess.ProwessError) as caught:
+        seen[-1].files.names_sync()
+    assert caught.value.code == "run-ended", "also when its event loop is closed"
+
+
+@pytest.mark.parametrize("is_awaited", [True, False])
+@pytest.mark.parametrize("function", [copy, copy_in_thread])
+def test_files_of_a_kit_are_used_from_each_kind_of_call(tmp_path: Path, function: Any, is_awaited: bool) -> None:
+    given = tmp_path / "a.txt"
+    given.write_bytes(b"abc")
+    with prowess.SkillKit([], tools=[function], files=[given], store="memory:") as kit:
+        args = (function.__name__, {"name": "work/inputs/a.txt"})
+        outcome = asyncio.run(kit.call(*args)) if is_awaited else kit.call_sync(*args)
+        assert json.loads(outcome.content) == ["out/copies/a.bin", "work/inputs/a.txt"]
+
+
+def test_files_of_a_kit_end_with_the_session(tmp_path: Path) -> None:
+    seen: list[prowess.ToolContext] = []
+
+    def keep(context: prowess.ToolContext) -> None:
+        seen.append(context)
+
+    with prowess.SkillKit(tmp_path, tools=[keep], store="memory:") as kit:
+        kit.call_sync("keep")
+        kit.call_sync("keep")
+        assert list(seen[0].files.names_sync()) == []
+    with pytest.raises(prowess.ProwessError) as caught:
+        seen[0].files.names_sync()
+    assert caught.value.code == "run-ended"
+
+
 def test_a_sync_form_in_the_event_loop_is_refused_and_does_not_hang() -> None:
     async def wrong(context: prowess.ToolContext) -> None:
         context.files.names_sync()
@@ -311,3 +364,99 @@ def test_a_plain_exception_names_the_tool_and_a_person_finds_the_line(is_async: 
     line = count.__code__.co_firstlineno + 1
     assert outcome["data"] == {"raised": "JSONDecodeError", "at": f"{__file__}:{line} in count"}
     assert __file__ not in str(model.requests), "a model is not told where"
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+ALIASES = ["Bash", "Read", "Skill", "skill", "Write", "Grep", "bash", "select_skills", "run_script", "TodoWrite"]
+
+
+def own(name: str) -> Any:
+    def reads(path: str = "") -> str:
+        """Reads."""
+        return f"OWN {path}"
+
+    return prowess.tool(name=name)(reads)
+
+
+def test_arguments_of_a_function_may_have_the_names_of_ours() -> None:
+    def rate(skill: str, session_id: str = "x") -> str:
+        """Rates."""
+        return f"{skill} {session_id}"
+
+    outcome = outcome_of([call("rate", skill="writing", session_id="s"), {"text": "ok"}], rate)
+    assert (outcome["status"], outcome["content"]) == ("ok", "writing s")
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_a_function_is_called_also_when_its_name_means_a_tool_of_ours_elsewhere(name: str) -> None:
+    outcome = outcome_of([call(name, path="a"), {"text": "ok"}], own(name))
+    assert (outcome["status"], outcome["content"]) == ("ok", "OWN a")
+    document = {"action": {"type": "call_tool", "tool": name, "args": {"path": "b"}}}
+    answer = {"action": {"type": "final_answer", "content": "ok"}}
+    script = [{"text": json.dumps(document)}, {"text": json.dumps(answer)}]
+    outcome = outcome_of(script, own(name), protocol="actions")
+    assert (outcome["status"], outcome["content"]) == ("ok", "OWN b")
+
+
+@pytest.mark.parametrize("prefix", ["", "my_"])
+@pytest.mark.parametrize("name", ALIASES)
+def test_a_kit_calls_it_too(tmp_path: Path, name: str, prefix: str) -> None:
+    with prowess.SkillKit(tmp_path, tools=[own(name)], prefix=prefix, store="memory:") as kit:
+        assert f"{prefix}{name}" in [spec.name for spec in kit.tools]
+        assert kit.call_sync(f"{prefix}{name}", {"path": "a"}).content == "OWN a"
+        assert kit.decide_sync(f"{prefix}{name}", {"path": "a"}).rule == "table:given-tool"
+
+
+def test_a_name_in_other_letters_means_the_function_and_not_our_tool() -> None:
+    assert outcome_of([call("BASH", path="a"), {"text": "ok"}], own("Bash"))["content"] == "OWN a"
+
+
+RULE = '[[rule]]\ntool = "{tool}"\n{more}verdict = "{verdict}"\n\n'
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        (RULE.format(tool="Read", more="", verdict="deny"), "denied"),
+        (RULE.format(tool="read", more="", verdict="deny"), "denied"),
+        (RULE.format(tool="Read", more='path = "secret/**"\n', verdict="deny"), "denied"),
+        (RULE.format(tool="read_file", more="", verdict="deny"), "ok"),
+        (RULE.format(tool="Read", more="", verdict="allow") + RULE.format(tool="*", more="", verdict="deny"), "ok"),
+        (
+            RULE.format(tool="Read", more='path = "a/**"\n', verdict="allow")
+            + RULE.format(tool="*", more="", verdict="deny"),
+            "denied",
+        ),
+    ],
+)
+def test_a_rule_that_names_it_is_about_it(tmp_path: Path, rules: str, expected: str) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(rules)
+    outcome = outcome_of([call("Read", path="a/b"), {"text": "ok"}], own("Read"), policy=policy)
+    assert outcome["status"] == expected, outcome
+
+
+def test_a_rule_about_commands_says_why_it_holds_for_a_function(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(RULE.format(tool="Bash", more='command = "rm"\n', verdict="deny"))
+    outcome = outcome_of([call("Bash", path="a"), {"text": "ok"}], own("Bash"), policy=policy)
+    assert outcome["status"] == "denied" and "Bash is a tool of the caller" in outcome["content"]
+
+
+@pytest.mark.parametrize(("allowed", "expected"), [("Read", "ok"), ("Read(docs/**)", "denied"), ("Grep", "denied")])
+def test_allowed_tools_of_a_skill_may_name_it(tmp_path: Path, allowed: str, expected: str) -> None:
+    skill_dir(tmp_path, "reader", "Read.\n", description="Reads.", allowed_tools=allowed)
+    seen: list[dict[str, Any]] = []
+    script = [call("Read", path="docs/a"), {"text": "ok"}]
+    run(script, own("Read"), skills=tmp_path, use=["reader"], on_event=lambda event: seen.append(event.to_dict()))
+    outcomes = [event["outcome"] for event in seen if event["type"] == "call_acted"]
+    assert outcomes[-1]["status"] == expected, outcomes[-1]
+
+
+@pytest.mark.parametrize("name", ["skill_load", "read_file", "write_file", "install_dependencies"])
+def test_a_name_of_ours_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    for make in (lambda: prowess.Agent("offline", tools=[own(name)]), lambda: prowess.SkillKit(tools=own(name))):
+        with pytest.raises(ConfigError) as caught:
+            make()
+        assert caught.value.code == "tool-duplicate" and f"'{name}'" in caught.value.message

@@ -148,8 +148,8 @@ def test_a_policy_file_allows_what_a_trusted_one_could(root: Path, tmp_path: Pat
         files = [tmp_path / name for name in policy]
         events, _ = run(root, LOAD, RUN, policy=files, executor="local")
         assert outcomes(events)[1].status == "denied", "of two files the stricter counts"
-    high = call("write_file", path="out/a.txt", content="x")
-    (tmp_path / "p.toml").write_text('[[rule]]\ntool = "write_file"\nverdict = "allow"\n', encoding="utf-8")
+    high = call("delete_file", path="out/a.txt")
+    (tmp_path / "p.toml").write_text('[[rule]]\ntool = "delete_file"\nverdict = "allow"\n', encoding="utf-8")
     events, _ = run(root, LOAD, high, policy=tmp_path / "p.toml")
     assert outcomes(events)[1].status == "failed", "no rule switches on what the configuration leaves off"
 

@@ -18,7 +18,7 @@ from prowess.errors import ConfigError, SkillNotFound
 from prowess.models.scripted import ScriptedModel
 from prowess.skills.roots import BUILTIN
 from prowess.skills.skill import Root, Skill
-from prowess.testing import skill_dir
+from prowess.testing import MemoryEventLog, skill_dir
 
 MEMORY: dict[str, Any] = {"store": "memory:", "artifacts": "memory:"}
 
@@ -451,3 +451,62 @@ def test_the_command_line_has_the_words_too(here: Path) -> None:
             answer = run_here(["list", *json, *options], cwd=Path.cwd())
             assert answer.code == 0 and "warning" not in answer.err
             assert "csv-report" in answer.out and ("Does pdf." in answer.out) == has_pdf
+
+
+# --- a narrower view of a session that goes on ------------------------------------------------------------------------
+
+PROBES = [
+    ("skill_read", {"skill": "secret", "path": "references/more.md"}),
+    ("skill_run", {"skill": "secret", "command": "bash scripts/a.sh"}),
+    ("read_file", {"file_name": "skill://secret/references/more.md"}),
+    ("skill_load", {"skill": "secret"}),
+    ("skill_list_docs", {"skill": "secret"}),
+    ("grep", {"pattern": "SECRET", "path": "skills"}),
+]
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    folder = tmp_path / "two"
+    files = {"scripts/a.sh": "echo SECRET-RAN\n", "references/more.md": "SECRET-DOC\n"}
+    skill_dir(folder, "secret", "SECRET-BODY\n", description="SECRET-TEXT.", files=files)
+    skill_dir(folder, "demo", "DEMO-BODY\n", description="Does demos.")
+    return folder
+
+
+@pytest.mark.parametrize("placement", ["tool_result", "system"])
+@pytest.mark.parametrize("load_mode", ["turn", "session"])
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_skill_that_was_loaded_before_and_is_not_in_the_view_is_gone(
+    two: Path, placement: Any, load_mode: Any, is_live: bool
+) -> None:
+    log = MemoryEventLog()
+    model = ScriptedModel([call("skill_load", skill="secret", docs=["references/more.md"]), {"text": "loaded"}])
+    options: dict[str, Any] = {"store": log, "placement": placement, "load_mode": load_mode, "executor": "local"}
+    assert prowess.run_sync("go", model=model, skills=two, session="s-1", **options).ok
+    view = (prowess.Library(two) if is_live else prowess.discover(two)).where(names=["demo"])
+    script = [call(tool, **args) for tool, args in PROBES]
+    model = ScriptedModel([*script, {"text": "done"}])
+    result = prowess.run_sync("and now", model=model, skills=view, session="s-1", approve=["skill_run"], **options)
+    assert result.ok
+    shown = [part.text or "" for messages, _ in model.requests for message in messages for part in message.parts]
+    assert not [text for text in shown if "SECRET-" in text]
+
+
+def test_nor_does_a_kit_use_it(two: Path) -> None:
+    log = MemoryEventLog()
+    with prowess.SkillKit(two, store=log, session="s-1") as kit:
+        assert kit.call_sync("skill_load", {"skill": "secret"}).ok
+    view = prowess.discover(two).where(names=["demo"])
+    with prowess.SkillKit(view, store=log, session="s-1", executor="local", approve=["skill_run"]) as kit:
+        contents = [kit.call_sync(tool, args).content for tool, args in PROBES]
+        assert not [text for text in (*contents, kit.instructions) if "SECRET-" in text]
+
+
+def test_without_a_view_a_skill_that_was_removed_since_stays_usable(two: Path) -> None:
+    log = MemoryEventLog()
+    with prowess.SkillKit(two, store=log, session="s-1") as kit:
+        assert kit.call_sync("skill_load", {"skill": "secret"}).ok
+    shutil.rmtree(two / "secret")
+    with prowess.SkillKit(two, store=log, session="s-1") as kit:
+        assert "SECRET-DOC" in kit.call_sync(*PROBES[0]).content

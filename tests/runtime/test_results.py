@@ -7,14 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import prowess
 from agents import call
 from prowess.errors import ConfigError, in_one_line
-from prowess.testing import ScriptedModel
+from prowess.ports import Decision, ToolCall
+from prowess.testing import ScriptedModel, skill_dir
 
 
 def add_one(a: int) -> int:
@@ -153,7 +154,7 @@ PROGRAMS = {
     "approver": ('prowess.Agent("offline", approve=lambda call: True)', "approve=["),
     "tool": ("def f(x): ...\nprowess.Agent('offline', tools=[f])", "Annotate it"),
     "type": ("class K: ...\ndef f(x: K): ...\nprowess.Agent('offline', tools=[f])", ""),
-    "session": ('prowess.run_sync("hi", model="offline", session="a", must_exist=True)', "prowess sessions"),
+    "session": ('prowess.run_sync("hi", model="offline", session="a", must_exist=True)', "must_exist"),
     "resume": ('prowess.run_sync(model="offline", session="a", resume=True)', "without resume=True"),
     "request": ('prowess.run_sync(model="offline")', 'agent.run("…")'),
     "store": ('prowess.run_sync("hi", model="offline", store="/proc/no/x.db")', ""),
@@ -206,3 +207,98 @@ def test_the_cause_stays_when_it_is_in_the_program(tmp_path: Path) -> None:
     file.write_text(f"import prowess\n{BROKEN}")
     ended = subprocess.run([sys.executable, file], cwd=tmp_path, capture_output=True, text=True)
     assert "1 / 0" in ended.stderr and ended.stderr.rstrip().endswith("Mend it."), ended.stderr
+
+
+class NoText(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+    __repr__ = __str__
+
+
+class Broken:
+    """Policy that raises, or returns what was given."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def decide(self, call: ToolCall, decision: Decision) -> Any:
+        if isinstance(self.answer, ZeroDivisionError):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (ZeroDivisionError("x"), "The policy Broken failed: ZeroDivisionError: x"),
+        (NoText(), "The policy Broken failed: ValueError: no text"),
+        (Decision(verdict=cast(Any, NoText()), rule="", why=""), "The policy Broken failed: ValueError: no text"),
+        (Decision(verdict="deny", rule="", why=cast(Any, NoText())), "The policy Broken failed: ValueError: no text"),
+    ],
+)
+def test_a_policy_that_does_not_work_denies_and_is_on_the_result_once(answer: object, problem: str) -> None:
+    result = run([call("add_one", a=1), call("add_one", a=2), {"text": "ok"}], policy=Broken(answer))
+    (told,) = result.problems
+    assert result.ok and result.failed == 2 and told.startswith(problem)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("x"), NoText()])
+def test_a_tool_that_raised_is_on_the_result_once(error: Exception) -> None:
+    def fail(a: int) -> None:
+        raise error
+
+    model = ScriptedModel([call("fail", a=1), call("fail", a=2), {"text": "ok"}])
+    result = prowess.run_sync("go", model=model, tools=[fail], store="memory:")
+    (problem,) = result.problems
+    assert result.ok and problem.startswith(f"fail raised {type(error).__name__}: ") and f"{__file__}:" in problem
+
+
+def test_an_answer_of_an_approver_that_has_no_text_is_on_the_result() -> None:
+    result = run([call("pay", amount=3)], approve=lambda call, decision: NoText())
+    (problem,) = result.problems
+    assert result.stop_reason == "waiting" and "It said <NoText instance" in problem
+
+
+def test_a_secret_that_is_too_short_to_be_hidden_is_on_the_result_once(tmp_path: Path) -> None:
+    skill_dir(tmp_path, "keyed", "Use it.\n", description="Uses a key.", requires={"env": ["KEY"]})
+    result = run([{"text": "ok"}], skills=tmp_path, use=["keyed"], secrets={"KEY": "abc"})
+    assert result.problems == ("The secret 'KEY' is too short to be hidden from what is shown and recorded.",)
+
+
+# --- words of Python --------------------------------------------------------------------------------------------------
+
+
+def write_out(context: prowess.ToolContext) -> None:
+    """Writes a file."""
+    context.files.write_bytes_sync("out/a.txt", b"a")
+
+
+def test_hints_name_functions_and_keywords_and_no_options(tmp_path: Path) -> None:
+    skill_dir(tmp_path, "demo", "Body.\n", description="Does demos.")
+    agent = prowess.Agent(ScriptedModel([]), skills=tmp_path, store="memory:")
+    kit = prowess.SkillKit(tmp_path, store="memory:")
+    wrong: list[tuple[Any, str]] = [
+        (lambda: agent.run_sync("go", use="nothing"), "prowess.discover(…)"),
+        (lambda: agent.run_sync("go", session="s-1", must_exist=True), "must_exist"),
+        (lambda: kit.session("s-1", must_exist=True).call_sync("skill_load"), "must_exist"),
+        (lambda: kit.session(use=["nothing"]).instructions, "prowess.discover(…)"),
+        (lambda: prowess.Agent(settings={"tools.profile": "x"}), "settings: 'tools.profile'"),
+    ]
+    for make, expected in wrong:
+        with pytest.raises(prowess.ProwessError) as caught:
+            make()
+        assert expected in str(caught.value) and "--" not in str(caught.value), caught.value
+    kit.close()
+
+
+def test_a_file_that_exists_is_replaced_in_a_way_that_there_is(tmp_path: Path) -> None:
+    model = ScriptedModel([call("write_out"), {"text": "ok"}] * 2)
+    agent = prowess.Agent(model, tools=[write_out], store="memory:")
+    agent.run_sync("go", output_dir=tmp_path)
+    result = agent.run_sync("go", output_dir=tmp_path)
+    (warning,) = result.warnings
+    assert "file.save(path, force=True)" in warning and "--" not in warning
+    with pytest.raises(prowess.ConfigError, match="force=True"):
+        result.files[0].save(tmp_path)
+    assert result.files[0].save(tmp_path, force=True).read_text() == "a"

@@ -104,15 +104,16 @@ def test_only_skill_tools_are_offered_unless_more_is_asked_for(root: Path) -> No
         return [spec.name for spec in make_kit(root, **options).tools]
 
     skills = ["skill_load", "skill_list_docs", "skill_select_docs", "skill_read", "skill_run"]
-    files = ["read_file", "list_dir", "grep"]
+    files = ["read_file", "list_dir", "grep", "write_file"]
     assert names() == skills
     assert names(offer="files") == [*skills, *files]
     assert names(offer=["skill_load", "grep", "skill_search", "update_plan"]) == [
         *("skill_load", "skill_search", "update_plan", "grep")
     ]
-    enabled = {"tools.enable": ["write_file", "network_request"]}
+    assert names(offer="files", executor="none") == [*skills[:-1], *files[:-1]], "nothing could run what is written"
+    enabled = {"tools.enable": ["delete_file", "network_request", "update_plan"]}
     assert names(settings=enabled) == skills
-    assert names(settings=enabled, offer="files") == [*skills, *files, "write_file"]
+    assert names(settings=enabled, offer="files") == [*skills, *files, "delete_file"]
     assert names(offer=["skill_load"], tools=stock) == ["skill_load", "stock"]
 
 
@@ -124,7 +125,7 @@ def test_an_offer_of_what_is_not_there_names_what_is(root: Path) -> None:
         make_kit(root, offer="file")
     assert "files" in str(raised.value.hint)
     with pytest.raises(ConfigError, match="switched off"):
-        make_kit(root, offer=["write_file"])
+        make_kit(root, offer=["delete_file"])
     with pytest.raises(ConfigError) as raised:
         make_kit(root, prefix="my tools/")
     assert raised.value.code == "prefix-invalid"
@@ -132,8 +133,17 @@ def test_an_offer_of_what_is_not_there_names_what_is(root: Path) -> None:
 
 def test_the_guidance_names_what_is_offered_and_nothing_else(root: Path) -> None:
     text = make_kit(root, offer=["skill_load", "skill_read"]).instructions
-    assert "call skill_load at once" in text and "Then skill_read for the docs it needs." in text
-    for absent in ("skill_run", "skill_list_docs", "skill_select_docs", "update_plan", "include_all_docs", "out/"):
+    assert "call skill_load at once" in text and "Body first, then the docs you need: skill_read." in text
+    for absent in (
+        "skill_run",
+        "skill_list_docs",
+        "skill_select_docs",
+        "update_plan",
+        "include_all_docs",
+        "write",
+        "inputs/",
+        "out/",
+    ):
         assert absent not in text
     lean = make_kit(root, offer=["skill_load"], settings={"tools.profile": "lean"}).instructions
     assert "skill_read" not in lean and "skill_run" not in lean and "call skill_load at once" in lean
@@ -149,10 +159,11 @@ def test_a_prefix_is_before_every_name_that_a_model_is_told(root: Path) -> None:
                 assert told.count(name) == told.count(f"pdf_{name}"), name
         assert "DEMO-BODY" in kit.call_sync("pdf_skill_load", {"skill": "demo"}).content
         assert kit.call_sync("pdf_stock", {"item": "nut"}).content == "nut: 3"
-        early = kit.call_sync("pdf_skill_run", {"skill": "beta", "command": "true"})
-        assert "with pdf_skill_load" in early.content
         question = kit.call_sync("pdf_" + RUN[0], RUN[1], id="c1").question
         assert question is not None and question.tool == "pdf_skill_run"
+    with make_kit(root, prefix="pdf_", settings={"skills.require_load": True}) as kit:
+        early = kit.call_sync("pdf_skill_run", {"skill": "beta", "command": "true"})
+        assert "with pdf_skill_load" in early.content
 
 
 def test_schemas_have_the_form_of_each_provider(root: Path) -> None:
@@ -170,8 +181,8 @@ def test_schemas_have_the_form_of_each_provider(root: Path) -> None:
 
 def test_an_outcome_says_yes_or_no_and_all_that_a_model_has_to_know(root: Path) -> None:
     with make_kit(root) as kit:
-        early = kit.call_sync(*RUN)
-        assert not early.ok and early.hint and early.content.startswith("failed [skill-not-loaded]: The skill 'demo'")
+        early = kit.call_sync("skill_run", {"skill": "demmo", "command": "true"})
+        assert not early.ok and early.hint and early.content.startswith("failed [skill-not-found]: No skill 'demmo'")
         assert early.content.endswith(early.hint)
         loaded = kit.call_sync(*LOAD)
         assert loaded.ok and "DEMO-BODY" in loaded.content and loaded.files == ()
@@ -194,7 +205,7 @@ def test_own_tools_files_and_skills_in_use(root: Path, tmp_path: Path) -> None:
     with kit, kit.session("s", files=[other], use=["beta"]) as session:
         assert session.call_sync("stock", {"item": "bolt"}).content == "bolt: 3"
         cat = {"skill": "demo", "command": "cat $WORK_DIR/inputs/*.csv"}
-        assert json.loads(session.call_sync("skill_run", cat).content)["stdout"] == "3,4\n1,2\n"
+        assert session.call_sync("skill_run", cat).content == "3,4\n1,2"
         told = session.instructions
         assert "Files given:\n- inputs/sales.csv\n- inputs/costs.csv" in told
         assert "DEMO-BODY" in told and "BETA-BODY" in told
@@ -205,6 +216,50 @@ def test_own_tools_files_and_skills_in_use(root: Path, tmp_path: Path) -> None:
         make_kit(root, files="nothing.csv")
     with make_kit(root) as kit, pytest.raises(SkillNotFound), kit.session(use=["nope"]):
         pass
+
+
+@pytest.mark.parametrize("args", ['{"skill": "demo"}', b'{"skill": "demo"}', ' {"skill":\n"demo"} '])
+def test_arguments_may_be_the_text_that_a_provider_gives(root: Path, args: Any) -> None:
+    async def use(kit: prowess.SkillKit) -> tuple[str, str]:
+        outcome = await kit.call("skill_load", args)
+        return outcome.status, (await kit.decide("skill_load", args)).verdict
+
+    with make_kit(root) as kit:
+        assert kit.call_sync("skill_load", args).ok and kit.decide_sync("skill_load", args).verdict == "allow"
+        assert asyncio.run(use(kit)) == ("ok", "allow")
+        assert kit.session("s-2").call_sync("skill_load", args).ok
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        ('{"arguments": ', "Expecting value at its end"),
+        ('{"arguments": "a"} x', "Extra data at character 20 of 20"),
+        ("[" * 100_000, "it is nested too deeply"),
+        ('{"arguments": ' + "9" * 5000 + "}", "Exceeds the limit"),
+        ('["a"]', "it is a list, and must be an object"),
+        (5, "must be an object"),
+    ],
+)
+def test_arguments_that_are_no_json_object_are_an_outcome_that_says_where(root: Path, args: Any, why: str) -> None:
+    made: list[str] = []
+
+    def echo(arguments: str = "") -> None:
+        made.append(arguments)
+
+    with make_kit(root, tools=[echo]) as kit:
+        outcome = kit.call_sync("echo", args)
+        assert outcome.code == "invalid-json" and why in outcome.content and not made
+        decision = kit.decide_sync("echo", args)
+        assert decision.rule == "invalid-call" and why in decision.why
+
+
+def test_a_blank_text_means_no_arguments(root: Path) -> None:
+    def echo(arguments: str = "none") -> str:
+        return arguments
+
+    with make_kit(root, tools=[echo]) as kit:
+        assert [kit.call_sync("echo", args).content for args in ("", " ", "{}", None)] == ["none"] * 4
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------
@@ -229,7 +284,7 @@ def test_sessions_of_one_kit_share_its_library_and_nothing_else(root: Path) -> N
         async with make_kit(root, store=log) as kit:
             async with kit.session("a", user="ann") as one, kit.session("b", user="bob") as other:
                 await one.call(*LOAD)
-                assert (await other.call(*RUN)).code == "skill-not-loaded"
+                assert "DEMO-BODY" in (await other.call(*RUN)).content, "loaded for this one, too"
                 assert (await one.call(*RUN)).ok
                 with pytest.raises(WorkspaceError) as raised:
                     await kit.session("a", user="ann").call(*LOAD)
@@ -408,7 +463,7 @@ def test_a_decision_can_be_had_without_the_call(root: Path, policy: Path) -> Non
             denied = await kit.decide("skill_load", {"skill": "beta"})
             assert denied.verdict == "deny" and "Not this one." in denied.why
             early = await kit.decide(*RUN)
-            assert (early.verdict, early.rule) == ("deny", "skill-not-loaded")
+            assert (early.verdict, early.rule) == ("ask", "table:local-trusted"), "it would be loaded first"
             assert (await kit.decide("skill_lod", {})).rule == "invalid-call"
             assert types_of_now(log) == []
             await kit.call(*LOAD)
@@ -704,6 +759,54 @@ def test_cancelling_the_caller_cancels_its_tool(root: Path) -> None:
             assert ended.is_set()
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_a_tool_that_closes_its_own_kit_or_session_is_told_so_at_once(
+    root: Path, is_async: bool, is_awaited: bool
+) -> None:
+    log = MemoryEventLog()
+    closing: list[Any] = []
+
+    async def stop_later() -> None:
+        await closing[-1].aclose()
+
+    def stop_now() -> None:
+        closing[-1].close()
+
+    tool: Any = prowess.tool(name="stop")(stop_later if is_async else stop_now)
+    kit = make_kit(root, tools=[tool], store=log)
+    session, other = kit.session("s-1"), kit.session("s-2")
+    other.call_sync(*LOAD)
+    for closing in ([kit], [session], [other]):
+        outcome = asyncio.run(session.call("stop")) if is_awaited else session.call_sync("stop")
+        assert outcome.code == ("kit-in-use" if closing != [other] else None), outcome
+    kit.close()
+    assert types_of(log, "s-1")[-1] == types_of(log, "s-2")[-1] == "run_finished"
+
+
+def test_work_that_a_tool_began_may_close_the_kit_when_the_call_has_returned(root: Path) -> None:
+    async def use() -> None:
+        tasks: list[asyncio.Task[None]] = []
+        returned = asyncio.Event()
+
+        async def close() -> None:
+            await returned.wait()
+            await kit.aclose()
+
+        async def stop() -> None:
+            tasks.append(asyncio.create_task(close()))
+
+        kit = make_kit(root, tools=[stop])
+        assert (await kit.call("stop")).ok
+        returned.set()
+        await asyncio.wait_for(tasks[0], GUARD_S)
+        with pytest.raises(ConfigError) as caught:
+            await kit.call("stop")
+        assert caught.value.code == "kit-closed"
+
+    asyncio.run(use())
 
 
 # --- processes --------------------------------------------------------------------------------------------------------

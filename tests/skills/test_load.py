@@ -155,14 +155,9 @@ def test_what_a_model_gets_when_it_loads_a_skill(library):
         "\n"
         "See references/guide.md.\n"
         "\n"
-        f"Skill directory: {library / 'pdf'}\n"
-        "Relative paths in this skill are relative to the skill directory.\n"
-        "<skill_resources>\n"
-        "  <file>references/guide.md</file>\n"
-        "  <file>references/more/notes.txt</file>\n"
-        "  <file>scripts/x.py</file>\n"
-        "</skill_resources>\n"
-        "Follow these instructions now to do what was asked, with what the skill 'pdf' tells you.\n"
+        f"Skill directory: {library / 'pdf'} (relative paths start there)\n"
+        "Files: references/guide.md, references/more/notes.txt, scripts/x.py\n"
+        "Follow these instructions now to do what was asked.\n"
         "</skill_content>"
     )
 
@@ -170,7 +165,7 @@ def test_what_a_model_gets_when_it_loads_a_skill(library):
 def test_a_long_list_of_files_says_that_it_is_cut(tmp_path, make_skill):
     make_skill(tmp_path / "pdf", files={f"assets/{n:03}.txt": "x" for n in range(60)})
     text = prowess.render_skill(load(tmp_path))
-    assert text.count("<file>") == 50 and "and 10 more files" in text
+    assert text.count(".txt") == 50 and "and 10 more\n" in text
 
 
 PIECES = ["<", ">", "/", "skill_content", "Skill_Content", "skill_doc", "\n", " ", "\u202e", "\U000e0041", "a", "é"]

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from command_lines import Cli, run_here
+from prowess.agent.context.conversation import Conversation
+from prowess.agent.context.render import SkillTextRenderer
+from prowess.core.events import Envelope, ModelRequested, parse_event
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 MADE_BY = sorted(folder.name for folder in CORPUS.iterdir() if folder.is_dir())
@@ -84,3 +87,25 @@ def test_a_run_is_replayed_up_to_what_today_words_otherwise(cli: Cli) -> None:
     answer = run_here(["runs", "replay", run["run"]], cwd=Path.cwd())
     # Guidance is worded otherwise today, and the built-in skill has evals.
     assert answer.out.startswith(("same ", "first difference: request", "first difference: digest")), answer.err
+
+
+@pytest.mark.parametrize("made_by", MADE_BY)
+def test_the_requests_of_a_record_have_the_bytes_that_they_had(made_by: str) -> None:
+    """Notes and texts of skills stand where they stood then. The corpus does not hold the skill that was loaded: where
+    it was in view its text is missing, and nothing else."""
+    sessions: dict[str, list[Envelope]] = {}
+    for file in (CORPUS / made_by).glob("runs/*/events.jsonl"):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            envelope = parse_event(json.loads(line))
+            sessions.setdefault(envelope.session, []).append(envelope)
+    missing: list[int] = []
+    for envelopes in sessions.values():
+        talk = Conversation(SkillTextRenderer(lambda id, digest: None))
+        for envelope in sorted(envelopes, key=lambda envelope: envelope.seq or 0):
+            talk.apply_envelope(envelope)
+            if isinstance(envelope.event, ModelRequested):
+                request = talk.request()
+                missing.append(envelope.event.bytes - request.size_bytes)
+                assert missing[-1] or request.sha256 == envelope.event.sha256
+    in_result, in_system = 3_427, 3_566  # the body in view
+    assert sorted(missing) == [0] * 9 + [in_result] * 14 + [in_system]

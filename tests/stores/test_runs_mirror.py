@@ -27,10 +27,12 @@ from prowess.core.events import (
     RunStarted,
     SkillLoaded,
     UnknownEvent,
+    parse_event,
 )
 from prowess.core.values import ChainHead, Decision, Outcome, SessionKey, ToolCall, Usage
 from prowess.errors import SessionConflict, StoreError
 from prowess.records.chain import verify_chain
+from prowess.records.summary import summarise
 from prowess.stores.memory import MemoryEventLog
 from prowess.stores.run_folders import MirroredLog, folder_name
 from prowess.stores.sqlite import SqliteEventLog
@@ -127,6 +129,28 @@ def test_a_log_that_returns_no_lines_is_mirrored_whole(runs: Path, told: list[st
 
     lines = asyncio.run(go())
     assert mirror_of(only(runs)) == lines and len(lines) == 5 and not told
+
+
+def test_the_summary_says_what_the_log_says(mirrored: Any, runs: Path) -> None:
+    """It is made from the events as they were given, which may hold tuples where the log has lists."""
+    data = {"skill": "s", "show": ("", "a.md"), "isolation": {"kind": ("x",)}, "exit_code": 1, "stdout": "a\nb"}
+    read = ToolCall(id="c-2", tool="skill_select_docs", args={"skill": "s"})
+    outcome = Outcome(status="ok", data=data, content="c")
+    started = RunStarted(model="m", request="e\u0301 \ud83d\ude00 ")
+
+    async def test(writer: Writer) -> None:
+        await writer.write("r-0", RunStarted(model="m"), RunFinished(stop_reason="answer"))
+        await writer.write("r-1", started, CallPlanned(call=read), CallActed(call_id="c-2", outcome=outcome))
+        await writer.write("r-2", RunStarted(model="m", parent="r-1"), *call("c1", "failed", "exit-code"))
+        await writer.write("r-2", RunFinished(stop_reason="answer", text="of the child"))
+        await writer.write("r-1", RunFinished(stop_reason="answer", text="of the run", usage=Usage(input=3)))
+        envelopes = [parse_event(json.loads(line)) async for line in writer.log.lines(KEY)]
+        document = json.loads((runs / "20260102T030405Z-r-1" / "run.json").read_text(encoding="utf-8"))
+        wanted = json.loads(json.dumps(summarise(envelopes)[1].to_json()))
+        assert document == {**wanted, "store": document["store"]}
+        assert {"skill": "s", "path": "a.md"} in document["resources"] and document["children"] == ["r-2"]
+
+    mirrored(test)
 
 
 def test_a_run_is_a_folder_with_its_lines_and_a_summary(mirrored: Any, runs: Path, told: list[str]) -> None:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from prowess import open_runtime
 from prowess.core.values import Outcome
 from prowess.policy.secrets import Redactor
-from prowess.runtime.factories import preview_kit
+from prowess.runtime.kit_preview import preview_kit
 from prowess.tools.files.grep import Grep
 from prowess.tools.files.list import ListDir
 from prowess.tools.files.paths import match_glob, shown
@@ -611,18 +611,18 @@ def test_a_socket_is_told(tell: Any) -> None:
 # --- the set ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_changes_things_is_there_only_when_switched_on(skills: Path) -> None:
+def test_what_deletes_or_reaches_out_is_there_only_when_switched_on(skills: Path) -> None:
     def file_tools(enable: list[str]) -> dict[str, bool]:
         with open_runtime(cwd=str(skills), environ={}, flags={"tools.enable": enable}) as runtime:
             specs = {spec.name: spec.read_only for spec in preview_kit(runtime).calls.tools.specs()}
         names = list(specs)
         return {name: specs[name] for name in names[names.index("read_file") :]}
 
-    reading = {"read_file": True, "list_dir": True, "grep": True}
-    assert file_tools([]) == reading
-    every = file_tools(["network_request", "delete_file", "write_file"])
-    assert list(every) == [*reading, "write_file", "delete_file", "network_request"]
-    assert every == {**reading, "write_file": False, "delete_file": False, "network_request": False}
+    always = {"read_file": True, "list_dir": True, "grep": True, "write_file": False}
+    assert file_tools([]) == file_tools(["write_file", "grep"]) == always
+    every = file_tools(["network_request", "delete_file"])
+    assert list(every) == [*always, "delete_file", "network_request"]
+    assert every == {**always, "delete_file": False, "network_request": False}
 
 
 def test_one_spelling_is_what_policy_judges(workspace_dir: str) -> None:

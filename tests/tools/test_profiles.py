@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, cast
 
 import jsonschema
 import pytest
 
 from prowess._internal.tokens import get_counter
-from prowess.core.values import ToolSpec
+from prowess.core.tool_table import Profile
+from prowess.core.values import SessionKey, ToolSpec
 from prowess.errors import ConfigError
+from prowess.models.providers.message_order import OrderedMessages
+from prowess.models.providers.openai_chat import render_request
+from prowess.runtime.kit_preview import fixed_prompt
+from prowess.runtime.runtime import open_runtime
+from prowess.runtime.services.inspect_skill import count_fixed
 from prowess.tools.ask_user import AskUser
 from prowess.tools.builtin import PROFILES, advertised, slim
+from prowess.tools.files.grep import Grep
+from prowess.tools.files.list import ListDir
+from prowess.tools.files.read import ReadFile
+from prowess.tools.files.write import DeleteFile, WriteFile
+from prowess.tools.network_request import NetworkRequest
 from prowess.tools.plan import UpdatePlan
 from prowess.tools.run.skill_run import SkillRun
 from prowess.tools.run.terminals import SkillExec, SkillKillSession, SkillPollSession, SkillWriteStdin
+from prowess.tools.session_work import SessionWork, WorkOptions
 from prowess.tools.skills.docs import SkillListDocs, SkillSelectDocs
-from prowess.tools.skills.load import SkillLoad, SkillUnload
+from prowess.tools.skills.load import SkillLoad
+from prowess.tools.skills.loaded import LoadedSkills
 from prowess.tools.skills.read import SkillRead
 from prowess.tools.skills.search import SkillSearch
+from prowess.tools.skills.unload import SkillUnload
 
 NOTHING = cast(Any, None)  # a spec does not depend on what its tool works with
+EMPTY = LoadedSkills(SessionWork(SessionKey(session="s"), WorkOptions(dir=""), NOTHING), NOTHING, load_first=NOTHING)
 SPECS = {
     tool.spec.name: tool.spec
     for tool in (
@@ -38,17 +54,27 @@ SPECS = {
         SkillKillSession,
         UpdatePlan,
         AskUser,
+        ReadFile,
+        ListDir,
+        Grep,
+        WriteFile,
+        DeleteFile,
+        NetworkRequest,
     )
 }
-DEFAULT = ("skill_load", "skill_list_docs", "skill_select_docs", "skill_read", "skill_run", "update_plan")
-LEAN = ("skill_load", "skill_read", "skill_run", "update_plan")
+SWITCHED = ("delete_file", "network_request")
+DEFAULT = (
+    *("skill_load", "skill_list_docs", "skill_select_docs", "skill_read", "skill_run"),
+    *("read_file", "write_file"),
+)
+LEAN = ("skill_load", "skill_read", "skill_run")
 INTERACTIVE = {"skill_exec", "skill_write_stdin", "skill_poll_session", "skill_kill_session"}
 
 
 def names(
-    profile: str, *, has_skills: bool = True, can_run: bool = True, needs_search: bool = False
+    profile: str, *, has_skills: bool = True, can_run: bool = True, needs_search: bool = False, enabled: Any = ()
 ) -> tuple[str, ...]:
-    return advertised(profile, has_skills=has_skills, can_run=can_run, needs_search=needs_search)
+    return advertised(profile, has_skills=has_skills, can_run=can_run, needs_search=needs_search, enabled=enabled)
 
 
 def render(spec: ToolSpec) -> str:
@@ -59,16 +85,30 @@ def render(spec: ToolSpec) -> str:
 def test_the_three_profiles() -> None:
     assert PROFILES == ("default", "lean", "full")
     assert names("default") == DEFAULT and names("lean") == LEAN
-    assert set(names("full")) == {*DEFAULT, *INTERACTIVE, "skill_unload", "ask_user"}
-    assert set(names("full", needs_search=True)) == SPECS.keys()
+    more = {"skill_unload", "ask_user", "update_plan", "list_dir", "grep"}
+    assert set(names("full")) == {*DEFAULT, *INTERACTIVE, *more}
+    assert set(names("full", needs_search=True, enabled=SWITCHED)) == SPECS.keys()
+
+
+def test_any_tool_can_be_enabled_in_any_profile() -> None:
+    assert names("default", enabled=("grep", "update_plan")) == (
+        *DEFAULT[:5],
+        "update_plan",
+        "read_file",
+        "grep",
+        "write_file",
+    )
+    assert names("lean", enabled=("update_plan",)) == (*LEAN, "update_plan")
+    assert names("lean", enabled=("write_file", "skill_exec"), can_run=False) == ("skill_load", "skill_read")
+    assert names("lean", has_skills=False, enabled=("update_plan", "delete_file")) == ("update_plan", "delete_file")
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_what_cannot_be_used_is_not_told(profile: str) -> None:
-    assert names(profile, has_skills=False, needs_search=True) == ("update_plan",)
-    assert "update_plan" in names(profile)
+    assert names(profile, has_skills=False, needs_search=True) == (("update_plan",) if profile == "full" else ())
     still = names(profile, can_run=False)
-    assert not INTERACTIVE & set(still) and "skill_run" not in still and "skill_read" in still
+    assert not INTERACTIVE & set(still) and "skill_read" in still
+    assert "skill_run" not in still and "write_file" not in still
     assert "skill_search" not in names(profile) and "skill_search" in names(profile, needs_search=True)
     assert [name for name in names(profile, needs_search=True) if name != "skill_search"] == list(names(profile))
 
@@ -81,14 +121,28 @@ def test_an_unknown_profile() -> None:
 
 
 # Raising one of these is a decision: every request of every user pays for it.
-@pytest.mark.parametrize(("profile", "most"), [("default", 656), ("lean", 324)])
-def test_what_the_schemas_cost(profile: str, most: int) -> None:
-    told = [render(slim(SPECS[name], profile)) for name in names(profile)]
+@pytest.mark.parametrize(("profile", "most"), [("default", 800), ("lean", 450)])
+@pytest.mark.parametrize("skills", [1, 20])
+def test_what_every_request_pays(tmp_path: Path, make_skill: Any, profile: Profile, most: int, skills: int) -> None:
+    """In the bytes of Chat Completions; the lean profile also names the skills in a schema."""
+    for number in range(skills):
+        make_skill(tmp_path / f"report-writer-{number}")
     exact = get_counter(exact=True)
-    assert sum(map(exact, told)) <= most
-    assert (
-        sum(map(exact, (render(slim(SPECS[name], profile)) for name in names(profile, needs_search=True)))) <= most + 45
-    )
+    with open_runtime(cwd=str(tmp_path), environ={}, roots=[str(tmp_path)]) as runtime:
+        guidance, specs = fixed_prompt(runtime, profile)
+        counted = count_fixed(runtime, exact)[profile]
+    body = render_request(OrderedMessages(system=[], turns=[]), specs, None)
+    tools = exact(json.dumps(body["tools"], ensure_ascii=False, separators=(",", ":")))
+    assert [spec.name for spec in specs] == list(names(profile))
+    assert "Tooling and workspace guidance:" in guidance
+    assert counted == (exact(guidance), tools, exact(guidance) + tools)
+    assert counted.tokens <= most
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_no_schema_makes_a_model_write_bash_c(name: str) -> None:
+    for profile in PROFILES:
+        assert "bash" not in render(slim(SPECS[name], profile))
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -110,12 +164,12 @@ def test_a_slim_spec_is_the_same_tool(profile: str, name: str) -> None:
 def test_what_is_told_is_accepted(profile: str) -> None:
     """A call that fits the schema is one that the tool takes."""
     given = {
-        "skill_load": {"skill": "a", "docs": ["x.md"]},
+        "skill_load": {"skill": "a"},
         "skill_read": {"skill": "a", "path": "x.md", "section": "Setup"},
         "skill_run": {"skill": "a", "script": "x.py", "args": ["1"], "output_files": ["out/*.txt"]},
         "update_plan": {"plan": {"goal": "g", "steps": [{"id": "s1", "title": "t", "status": "pending"}]}},
     }
-    tools = {"skill_load": SkillLoad(NOTHING), "skill_read": SkillRead(NOTHING), "skill_run": SkillRun(NOTHING)}
+    tools = {"skill_load": SkillLoad(NOTHING), "skill_read": SkillRead(EMPTY), "skill_run": SkillRun(NOTHING)}
     tools["update_plan"] = UpdatePlan(NOTHING, NOTHING)
     for name, args in given.items():
         jsonschema.validate(args, slim(SPECS[name], profile).parameters)
@@ -126,6 +180,7 @@ def test_what_is_told_is_accepted(profile: str) -> None:
             "command": "x",
             "cwd": "$WORK_DIR",
             "env": {"A": "1"},
+            "stdin": "y",
             "inputs": [{"from": "artifact://a", "to": "work/a.csv", "mode": "link", "pin": True}],
             "outputs": {"globs": ["out/**"], "inline": True, "save": True, "name_template": "p/", "max_files": 5},
             "output_files": ["out/*.txt"],
@@ -143,7 +198,7 @@ def test_what_is_told_is_accepted(profile: str) -> None:
 def test_the_default_profile_tells_every_argument_of_the_source() -> None:
     """Of skill_run as the source documents have it, down to the fields of inputs and outputs."""
     told = slim(SPECS["skill_run"], "default").parameters["properties"]
-    assert {*SPECS["skill_run"].parameters["properties"]} - {*told} == {"stdin", "install"}, "the source has none"
+    assert {*SPECS["skill_run"].parameters["properties"]} - {*told} == {"install"}, "the source has none"
     whole = SPECS["skill_run"].parameters["properties"]
     for name, fields in (("inputs", whole["inputs"]["items"]), ("outputs", whole["outputs"])):
         assert not [field for field in fields["properties"] if field not in told[name]["description"]]
@@ -154,5 +209,5 @@ def test_the_default_profile_tells_every_argument_of_the_source() -> None:
 def test_what_is_not_told_is_accepted_as_well() -> None:
     whole = {"skill": "a", "command": "x", "cwd": "assets", "env": {"A": "1"}, "stdin": "y", "save_as_artifacts": True}
     assert SkillRun(NOTHING).normalise(whole) == whole
-    assert SkillRead(NOTHING).normalise({"skill": "a", "path": "x", "start_line": 3, "num_lines": 2})
+    assert SkillRead(EMPTY).normalise({"skill": "a", "path": "x", "start_line": 3, "num_lines": 2})
     assert UpdatePlan(NOTHING, NOTHING).normalise({"patch": {"remove": ["s1"]}})

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -62,6 +64,16 @@ def normal(kind: Any = RunArguments, **args: Any) -> dict[str, Any]:
                 "outputs": {"globs": ["out/*"], "inline": True, "max_files": 3, "name_template": "p/"},
             },
         ),
+        ({"skill": "a", "command": "x.py", "args": ["b c", 3]}, {"skill": "a", "command": "x.py 'b c' 3"}),
+        ({"skill": "a", "command": "x '|' \"$A\" \\ ", "args": ["y"]}, {"skill": "a", "command": "x '|' \"$A\" \\  y"}),
+        ({"skill": "a", "command": "x", "args": ["; rm -r ."]}, {"skill": "a", "command": "x '; rm -r .'"}),
+        ({"skill": "a", "command": " bash -c 'x | y' "}, {"skill": "a", "command": "x | y"}),
+        ({"skill": "a", "command": "bash -lc \"bash -c 'x'\""}, {"skill": "a", "command": "x"}),
+        ({"skill": "a", "command": "bash -c 'x' | y"}, {"skill": "a", "command": "bash -c 'x' | y"}),
+        ({"skill": "a", "command": "bash -c 'x' y"}, {"skill": "a", "command": "bash -c 'x' y"}),
+        ({"skill": "a", "command": 'bash -c "x $A"'}, {"skill": "a", "command": 'bash -c "x $A"'}),
+        ({"skill": "a", "command": ["bash", "-c", "x 'y'"]}, {"skill": "a", "command": "x 'y'"}),
+        ({"skill": "a", "command": ["x", "a b"]}, {"skill": "a", "command": "x 'a b'"}),
         (
             {"skill": "a", "command": "x", "outputs": {"MaxFiles": 9, "max_files": 2}},
             {"skill": "a", "command": "x", "outputs": {"max_files": 2}},
@@ -81,7 +93,11 @@ def test_the_many_ways_to_write_a_run(args: dict[str, Any], wanted: dict[str, An
         ({"skill": "a"}, "either command, or script"),
         ({"skill": "a", "command": "  "}, "either command, or script"),
         ({"skill": "a", "command": "x", "script": "y"}, "either command, or script"),
-        ({"skill": "a", "command": "x", "args": ["y"]}, "args belong to a script"),
+        ({"skill": "a", "command": "x | y", "args": ["z"]}, "args belong to a script"),
+        ({"skill": "a", "command": "x > y", "args": ["z"]}, "args belong to a script"),
+        ({"skill": "a", "command": "x 'y", "args": ["z"]}, "args belong to a script"),
+        ({"skill": "a", "command": "x # y", "args": ["z"]}, "args belong to a script"),
+        ({"skill": "a", "command": "x\ny", "args": ["z"]}, "args belong to a script"),
         ({"skill": "a", "comand": "x"}, "did you mean 'command'?"),
         ({"skill": "a", "command": "x\0y"}, "NUL"),
         ({"skill": "a", "command": "x", "timeout": -1}, "between 0 and"),
@@ -92,14 +108,56 @@ def test_the_many_ways_to_write_a_run(args: dict[str, Any], wanted: dict[str, An
         ({"skill": "a", "command": "x", "outputs": {"globs": ["out/*"] * 33}}, "at most 32 patterns of"),
         ({"skill": "a", "command": "x", "output_files": ["out/*"] * 33}, "at most 32 patterns of"),
         ({"skill": "a", "command": "x", "output_files": ["**/" * 400]}, "at most 32 patterns of"),
-        ({"skill": "a", "command": ["ls"]}, "command"),
+        ({"skill": "a", "command": ["ls", 1]}, "command"),
         ({"skill": "a", "command": "x", "env": ["A=1"]}, "env"),
     ],
 )
 def test_what_is_wrong_is_named(args: dict[str, Any], words: str) -> None:
     with pytest.raises(ToolRetry) as refused:
         normal(**args)
-    assert words in str(refused.value) and "Its arguments: skill, command" in str(refused.value)
+    assert words in str(refused.value)
+    unknown = args == {} or "'inputs.0.from' is required" in words
+    assert ("Its arguments: skill, command" in str(refused.value)) == unknown, "where they help"
+
+
+PIECES = st.sampled_from(
+    ["'a b'", '"x $HOME"', "\\ ", "$HOME", '"\\""', "a", "=", "~", "{a,b}", "*", "!", "#", "|", "\n", "$'", ">"]
+)
+SHELL_WORDS = st.lists(
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=1, max_size=4
+)
+
+
+@given(st.lists(PIECES, max_size=4), SHELL_WORDS)
+def test_words_beside_a_command_arrive_as_they_are(pieces: list[str], words: list[str]) -> None:
+    command = " ".join(["printf '%s\\0' :", *pieces])
+    try:
+        line = normal(skill="a", command=command, args=words)
+    except ToolRetry:
+        return  # it would be no longer one program with these words
+    assert line.keys() == {"skill", "command"}
+    ran = subprocess.run(["bash", "-c", line["command"]], capture_output=True, check=True)
+    assert ran.stdout.decode().split("\0")[-1 - len(words) : -1] == words
+
+
+BASH = st.sampled_from(["bash", "-c", "-lc", "'", '"', " ", "x", "$A", "\\", "'x y'", '"x"', "bash -c 'x'", ";"])
+
+
+@given(st.lists(BASH, max_size=8).map("".join) | st.lists(BASH, max_size=4).map(" ".join), st.lists(BASH, max_size=3))
+def test_the_form_that_policy_judges_is_its_own_form(command: str, words: list[str]) -> None:
+    try:
+        line = normal(skill="a", command=command, args=words)
+    except ToolRetry:
+        return
+    assert normal(**line) == line
+
+
+def test_a_long_command_is_read_in_one_pass() -> None:
+    for command in ("a " * 100_000 + "|", "'a'" * 100_000 + "'", "\\a" * 100_000 + ";", "bash -c '" + "x" * 500_000):
+        began = time.process_time()
+        with pytest.raises(ToolRetry):
+            normal(skill="a", command=command, args=["x"])
+        assert time.process_time() - began < 2
 
 
 json_values = st.recursive(

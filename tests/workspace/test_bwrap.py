@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -210,14 +209,14 @@ def test_processes_are_counted_inside(house: House | None, not_run: Callable[[st
     if house.box.prlimit is None:
         not_run("the limit on processes in a box", "there is no prlimit here")
         return
-    few = dataclasses.replace(house.box, processes=8)
+    few = house.box._replace(processes=8)
     code = (
         "import os\nn = 0\ntry:\n    while n < 50 and os.fork(): n += 1\nexcept OSError: print('no more')\nos._exit(0)"
     )
     house.run("/usr/bin/python3", "-I", "-S", "-u", "-c", code, box=few)
     assert "no more" in house.stdout.decode()
     house.stdout.clear()
-    plenty = dataclasses.replace(house.box, processes=None)
+    plenty = house.box._replace(processes=None)
     house.run("/usr/bin/python3", "-I", "-S", "-u", "-c", code, box=plenty)
     assert "no more" not in house.stdout.decode()
 
@@ -225,7 +224,7 @@ def test_processes_are_counted_inside(house: House | None, not_run: Callable[[st
 def test_limits_and_tmpfs_sizes_hold(house: House | None) -> None:
     if house is None:
         return
-    small = dataclasses.replace(house.box, tmp_bytes=1 << 20, shm_bytes=1 << 20)
+    small = house.box._replace(tmp_bytes=1 << 20, shm_bytes=1 << 20)
     script = (
         "for f in /tmp/f /dev/shm/f; do head -c 3000000 /dev/zero > $f; done; stat -c %s /tmp/f /dev/shm/f; ulimit -n"
     )
@@ -239,7 +238,7 @@ def test_a_terminal_inside(house: House | None) -> None:
 
     async def story() -> None:
         async with asyncio.timeout(GUARD_S), Processes() as processes:
-            box = dataclasses.replace(house.box, tty=True)
+            box = house.box._replace(tty=True)
             session = await processes.open_session(house.command("bash", "--norc", box=box))
             await session.write(b"test -t 0 && echo yes-$((20 + 3)); exit 6\n")
             assert (await session.wait()).exit_code == 6

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import errno
 import os
 import re
@@ -307,8 +306,8 @@ class Place:
                 argv=[PYTHON, "-I", "-S", "-c", program], cwd=str(self.folder), env={}, timeout_s=60, **who, **more
             )
             async with Processes() as processes:
-                victim = await processes.open_session(dataclasses.replace(command, argv=["/bin/sleep", "1000"], **bare))
-                command = dataclasses.replace(command, env={"VICTIM": str(victim.pid)})
+                victim = await processes.open_session(command._replace(argv=["/bin/sleep", "1000"], **bare))
+                command = command._replace(env={"VICTIM": str(victim.pid)})
                 ended = await processes.run(command, out.extend, err.extend)
                 await victim.aclose()
             assert ended.exit_code == 0, (ended, err.decode())

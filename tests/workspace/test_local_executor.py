@@ -60,7 +60,7 @@ def test_it_says_that_there_is_no_isolation(ground: Ground) -> None:
 
 
 def test_a_limit_that_nobody_asks_for_is_absent(ground: Ground) -> None:
-    none = RunLimits(**dict.fromkeys(RunLimits.__dataclass_fields__))
+    none = RunLimits(**dict.fromkeys(RunLimits._fields))
 
     async def ask(desk: Desk) -> None:
         assert set(desk.workspace.isolation.limits.values()) == {"absent"}

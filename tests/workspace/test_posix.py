@@ -6,7 +6,6 @@ import asyncio
 import fcntl
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +106,7 @@ def test_what_only_linux_can_do_is_refused_and_not_left_out() -> None:
             plain = Command(argv=["/bin/true"], cwd="/", env={})
             for isolated in ({"landlock": Landlock()}, {"seccomp": b"x"}, {"cgroups": ("x",)}):
                 with pytest.raises(WorkspaceUnavailable):
-                    await processes.run(replace(plain, **isolated))
+                    await processes.run(plain._replace(**isolated))
 
     asyncio.run(run())
 

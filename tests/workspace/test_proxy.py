@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import socket
 import tempfile
@@ -255,9 +254,9 @@ class Street(House):
     """A house with a link to the world outside."""
 
     def joined(self, link: RunProxy, argv: Sequence[str], *, python: str = PYTHON, **more: Any) -> Command:
-        box = dataclasses.replace(self.box, env={**self.box.env, **link.env})
+        box = self.box._replace(env={**self.box.env, **link.env})
         command = self.command(*link.wrap(argv, python), box=box, **more)
-        return dataclasses.replace(command, fds={**command.fds, **link.fds})
+        return command._replace(fds={**command.fds, **link.fds})
 
     def through(self, proxy: Proxy, *argv: str, **more: Any) -> Ended:
         self.stdout.clear()
@@ -444,7 +443,7 @@ def test_a_shim_without_its_socket_does_not_start_the_program(street: Street | N
                 async with Proxy(["example.org"]).session() as link:
                     command = street.joined(link, ["echo", "never"])
                     fds = {number: fd for number, fd in command.fds.items() if number != CONTROL_FD}
-                    command = dataclasses.replace(command, fds=fds)
+                    command = command._replace(fds=fds)
                     await processes.run(command, street.stdout.extend, street.stderr.extend)
             assert caught.value.code == "proxy-failed"
         assert not street.stdout and "the proxy of this run did not start" in street.stderr.decode()
@@ -461,7 +460,7 @@ def test_a_shim_whose_listener_nobody_takes_does_not_start_the_program(street: S
         ours.setblocking(False)
         async with Processes() as processes, Proxy(["example.org"]).session() as link:
             command = street.joined(link, ["echo", "never"])
-            command = dataclasses.replace(command, fds={**command.fds, CONTROL_FD: theirs.fileno()})
+            command = command._replace(fds={**command.fds, CONTROL_FD: theirs.fileno()})
             run = asyncio.create_task(processes.run(command, street.stdout.extend, street.stderr.extend))
             assert await asyncio.get_running_loop().sock_recv(ours, 100) == b"listening"
             ours.close()
@@ -489,7 +488,7 @@ def test_a_port_that_is_taken_is_said(street: Street | None) -> None:
                     inner[inner.index(str(CONTROL_FD))] = "11"
                     command = street.joined(first, inner)
                     fds = {**command.fds, 11: second.fds[CONTROL_FD]}
-                    command = dataclasses.replace(command, fds=fds)
+                    command = command._replace(fds=fds)
                     await processes.run(command, street.stdout.extend, street.stderr.extend)
             assert not street.stdout
 

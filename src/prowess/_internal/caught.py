@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
+from prowess._internal.own_line import describe_error
 from prowess.errors import ProwessError
 
 
@@ -33,5 +34,5 @@ def catching(what: str, make: Callable[[str], ProwessError]) -> Iterator[None]:
     except ProwessError:
         raise
     except Exception as error:  # an object that a program gave is foreign code
-        text = f"{what} failed: {type(error).__name__}: {error}"
+        text = f"{what} failed: {describe_error(error)}"
         raise make(text[:500]) from error

@@ -1,4 +1,4 @@
-"""Parses strict JSON, also out of a text with one code block, and compares JSON values."""
+"""Parses strict JSON, also out of a text with one code block; says where a text is no JSON; compares JSON values."""
 
 from __future__ import annotations
 
@@ -17,6 +17,74 @@ def load_json(text: str) -> Any:
 
 def _check_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
+
+
+# Argument of a call whose arguments are no JSON object: their text, as it was sent.
+INVALID_JSON = "INVALID_JSON"
+_AROUND = 24  # characters shown on each side of a fault
+_LONGEST_TOKEN = 8  # a literal or an escape that was cut
+
+
+def parse_object(text: str) -> JsonObject:
+    """Parses a JSON object. Any other text becomes the argument INVALID_JSON."""
+    try:
+        value = load_json(text)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {INVALID_JSON: text}
+
+
+def find_invalid(args: Mapping[str, Any]) -> str | None:
+    """Returns the text of arguments that are no JSON object, else None."""
+    text = args.get(INVALID_JSON)
+    return text if len(args) == 1 and isinstance(text, str) else None
+
+
+def read_again(args: JsonObject) -> JsonObject:
+    """Parses the text of arguments that were no JSON object. Other arguments stay."""
+    text = find_invalid(args)
+    return args if text is None else parse_object(text)
+
+
+def describe_fault(text: str) -> str:
+    """Says why a text is no JSON object: what is wrong, where, and what stands there."""
+    try:
+        value = load_json(text)
+    except json.JSONDecodeError as error:
+        at = error.pos
+        before = text[max(0, at - _AROUND) : at]
+        after = text[at : at + _AROUND]
+        place = f"character {at + 1} of {len(text)}" if after else "its end"
+        fault = f"{error.msg.removesuffix(' at')} at {place}"
+        if before:
+            fault += f", after `{_shown(before)}`"
+        return f"{fault}, before `{_shown(after)}`" if after else fault
+    except RecursionError:
+        return "it is nested too deeply"
+    except ValueError as error:
+        return str(error)[:200]
+    kind = {str: "a text", list: "a list", dict: "an object"}.get(type(value), "no object")
+    return f"it is {kind}, and must be an object: {{…}}"
+
+
+def ends_early(text: str) -> bool:
+    """True if a text is no JSON because something is missing at its end."""
+    try:
+        load_json(text)
+    except json.JSONDecodeError as error:
+        rest = text[error.pos :]
+        is_cut_token = len(rest) < _LONGEST_TOKEN and not set('}]",').intersection(rest)
+        return error.msg.startswith("Unterminated") or is_cut_token
+    except (ValueError, RecursionError):
+        return False
+    return False
+
+
+def _shown(text: str) -> str:
+    """Text on one line. A control character is named, because it may be the fault."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else f"<U+{ord(char):04X}>" for char in text)
 
 
 def load_only_json(text: str) -> Any:

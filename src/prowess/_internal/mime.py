@@ -5,10 +5,10 @@ from __future__ import annotations
 import codecs
 import mimetypes
 import re
+from functools import cache
 
 SNIFF_BYTES = 512
 
-_TYPES = mimetypes.MimeTypes(filenames=())  # no tables of this machine: a file has one type everywhere
 _OUR_TYPES = {
     ".md": "text/markdown",
     ".yaml": "application/yaml",
@@ -38,7 +38,7 @@ def guess_mime(name: str, start: bytes) -> str:
     ending = re.search(r"\.[a-z0-9]+$", name.lower())
     if ending and ending[0] in _OUR_TYPES:
         return _OUR_TYPES[ending[0]]
-    kind, packed = _TYPES.guess_type(name.rpartition("/")[2])
+    kind, packed = _types().guess_type(name.rpartition("/")[2])
     if packed:
         return _PACKED.get(packed, "application/octet-stream")
     if kind:
@@ -47,6 +47,11 @@ def guess_mime(name: str, start: bytes) -> str:
         if start.startswith(magic):
             return found
     return "text/plain" if is_text(start, whole=len(start) < SNIFF_BYTES) else "application/octet-stream"
+
+
+@cache
+def _types() -> mimetypes.MimeTypes:
+    return mimetypes.MimeTypes(filenames=())  # no tables of this machine: a file has one type everywhere
 
 
 def is_text(start: bytes, *, whole: bool = False) -> bool:

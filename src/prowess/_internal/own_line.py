@@ -10,11 +10,17 @@ _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 def describe_raised(what: str, error: BaseException) -> str:
     """Returns `approve raised ValueError: no (app.py:12 in ask_me)`, with the whole path."""
-    text = f"{what} raised {type(error).__name__}: {error}"
+    text = f"{what} raised {describe_error(error)}"
     at = find_own_line(error)
     if not at:
         return text
     return f"{text} ({at})"
+
+
+def describe_error(error: BaseException) -> str:
+    """Returns `ValueError: no`, also if the exception cannot be made a text."""
+    safe = traceback.TracebackException.from_exception(error, limit=0)
+    return f"{type(error).__name__}: {safe}"
 
 
 def find_own_line(error: BaseException) -> str:

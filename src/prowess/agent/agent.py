@@ -5,7 +5,6 @@ Permissions and skills belong to the Toolkit.
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, cast, get_args
 from typing_extensions import TypeVar
 
 from prowess import __version__
+from prowess._internal.text import one_line
 from prowess.agent.output import OutputForm, render_schema
 from prowess.agent.run_error import make_run_error
-from prowess.core.events import OutputRequested, RunStarted, StopReason
+from prowess.core.events import REQUEST_FORM, OutputRequested, RunStarted, StopReason
 from prowess.core.ports import Model, RecordedModel, SkillReader
 from prowess.core.values import ModelInfo, Part, Plan, ToolCall, Trigger, Usage, describe_model
 from prowess.errors import ConfigError, ModelError
@@ -33,9 +33,9 @@ OutputT = TypeVar("OutputT", default=str)
 class Limits:
     """Limits of one run. None means no limit."""
 
-    turns: int | None = 12
-    calls: int | None = 30
-    scripts: int | None = 6
+    turns: int | None = 25
+    calls: int | None = 60
+    scripts: int | None = 30
     tokens: int | None = None
     seconds: float | None = None
     cost: float | None = None
@@ -116,6 +116,11 @@ class AgentSpec:
             )
 
     @property
+    def is_old_recording(self) -> bool:
+        """True if the model plays back a run of a release with another form of requests."""
+        return self.recording is not None and self.recording.request_form != REQUEST_FORM
+
+    @property
     def native_schema(self) -> Mapping[str, Any] | None:
         """Schema for the provider. None if there is none, or if the model reads it in the system prompt."""
         output = self.output
@@ -156,7 +161,7 @@ class Task:
     resume_arguments: tuple[str, ...] = ()  # options that `prowess run` needs again to continue this run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Result(Generic[OutputT]):
     """Result of a run. `text` is what the model said: the answer if `ok`, else its last words, which may be none.
     `stop_reason` says why it stopped."""
@@ -172,11 +177,16 @@ class Result(Generic[OutputT]):
     waiting: tuple[ToolCall, ...] = ()  # calls that a person has to approve
     failed: int = 0  # number of calls that failed, were denied or interrupted
     state: dict[str, Any] | None = None
+    to_answer: str = ""  # command that approves the first of them; empty if the store cannot be opened elsewhere
     code: str | None = None  # code of the failure that the text reports
     warnings: tuple[str, ...] = ()  # files that could not be copied to output_dir
-    value: OutputT | None = field(default=None, repr=False)  # of `output`; None without an answer
+    value: OutputT | None = None  # of `output`; None without an answer
     report: str = ""  # the answer, or for a run without one what was done and what was not
-    problems: tuple[str, ...] = ()  # `approve`, `ask` or `on_event` raised, with the exception and its place
+    problems: tuple[str, ...] = ()  # what does not work: functions, tools and policies that raised, short secrets
+
+    def __repr__(self) -> str:
+        shown = f"{self.stop_reason!r}, text={one_line(self.text, 60)!r}, files={len(self.files)}"
+        return f"Result({shown}, session={self.session!r}, run={self.run!r})"
 
     @property
     def ok(self) -> bool:
@@ -193,12 +203,13 @@ class Result(Generic[OutputT]):
         if self.ok:
             return self
         raise make_run_error(
-            self.stop_reason, session=self.session, waiting=self.waiting, report=self.report, code=self.code
+            self.stop_reason,
+            session=self.session,
+            waiting=self.waiting,
+            report=self.report,
+            code=self.code,
+            to_answer=self.to_answer,
         )
-
-
-def new_run() -> str:
-    return f"r-{os.urandom(6).hex()}"
 
 
 def make_requested(agent: AgentSpec) -> list[OutputRequested]:
@@ -215,7 +226,10 @@ def make_started(agent: AgentSpec, task: Task, resumed: str | None) -> RunStarte
         "prowess": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(terse=True),
+        "requests": REQUEST_FORM,
     }
+    if agent.is_old_recording:
+        del versions["requests"]
     limits: dict[str, float] = {}
     for name in Limits.__slots__:
         limit = getattr(agent.limits, name)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
+import reprlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from typing import Any, Protocol, get_args, runtime_checkable
 
-from prowess._internal.own_line import describe_raised
+from prowess._internal.own_line import describe_error, describe_raised
 from prowess.agent.call_policy import CallFacts, SkillIdentity
 from prowess.agent.context.state import ApprovalQuestions
 from prowess.agent.recorder import EventWriter, SessionSecrets
@@ -18,6 +22,7 @@ from prowess.core.ports import Approver
 from prowess.core.values import Decision, ToolCall
 from prowess.policy.rules import PolicyQuery
 from prowess.skills.skill import Skill
+from prowess.tools.base import without_stop_iteration
 from prowess.tools.session_work import SessionWork
 
 _YES: Mapping[str, Answer] = {"once": "once", "yes": "once", "run": "run", "always": "always"}
@@ -80,7 +85,7 @@ class ApprovalBook:
         clean = replace(call, args=self._secrets.redactor.redact_json(call.args))
         each_time = EACH_TIME in decision.about
         if not self._questions.fits(clean):
-            facts = replace(facts, call=replace(call, id=""))
+            facts = facts._replace(call=replace(call, id=""))
         answer = self._find_earlier(query, facts, each_time=each_time)
         if answer is None and isinstance(self._approver, NamedTools) and query.tool in self._approver.tools:
             return ApprovalAnswered(call_id=call.id, answer="once", asked=False)
@@ -127,17 +132,15 @@ class ApprovalBook:
         if query.kind != "call":
             call = ToolCall(id=call.id, tool=query.tool, args=dict(query.args))
         try:
-            said: object = self._approver(call, decision)
-            if inspect.isawaitable(said):
-                said = await said
+            said: object = await _call(self._approver, call, decision)
         except Exception as error:  # noqa: BLE001 - an approver is foreign code
-            problem = f"{type(error).__name__}: {error}"
+            problem = describe_error(error)
             self._record.note_problem(describe_raised("approve", error))
         else:
             answer = parse_answer(call.id, said)
             if answer is not None or said is None:
                 return answer, ""
-            problem = f"It said {said!r}, which is none of: once, run, always, no."
+            problem = f"It said {reprlib.repr(said)}, which is none of: once, run, always, no."
             self._record.note_problem(f"approve gave no answer. {problem}")
         problem = self._secrets.redact_text(problem)
         problem = problem[:500]
@@ -165,6 +168,21 @@ class ApprovalBook:
         if loaded is None:
             return None
         return loaded.skill
+
+
+async def _call(approver: Approver, call: ToolCall, decision: Decision) -> object:
+    """Asks the approver. A plain function may wait for a person, so it gets a thread of its own: other runs go on."""
+    if inspect.iscoroutinefunction(approver) or inspect.iscoroutinefunction(type(approver).__call__):
+        return await approver(call, decision)
+    context = copy_context()
+    thread = ThreadPoolExecutor(1, "prowess-approve")
+    try:
+        said: object = await asyncio.get_running_loop().run_in_executor(
+            thread, lambda: context.run(without_stop_iteration, approver, call, decision)
+        )
+    finally:
+        thread.shutdown(wait=False)
+    return await said if inspect.isawaitable(said) else said
 
 
 def approval_keys(capability: str, *, isolated: bool) -> tuple[str, ...]:

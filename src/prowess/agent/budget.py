@@ -17,6 +17,10 @@ _CONSTRAINTS = {"turns": "max_turns", "calls": "max_tool_calls", "scripts": "max
 _WORDS = {"scripts": "script runs", "cost": "in money"}  # of limits whose name is not the word for them
 _LONGEST = 600
 _NEAR = 0.85  # part of the window that starts compaction
+_NEAR_TURNS = 3  # turns left, of which the model is told
+_NEAR_LIMIT = 0.2  # part of another limit that is left then
+_LAST = {"turns": "This is the last turn", "calls": "No calls left"}
+_ANSWER = "answer now with what you have; do not make up values."
 
 
 class Budget:
@@ -83,21 +87,34 @@ class Budget:
             return None
         return seconds - (self._clock() - self._began)
 
-    def left(self) -> dict[str, float]:
-        """Rest of the budget as the model is shown it with the next request."""
+    def warnings(self, *, can_run: bool) -> dict[str, str]:
+        """Limits that are near, as the model is told them with the next request, by the kind of the note."""
+        found: dict[str, str] = {}
+        for name, (left, limit) in self._left().items():
+            if name == "scripts" and not can_run:
+                continue
+            if left == 0 and name in _LAST:
+                found[f"limit:{name}:last"] = f"{_LAST[name]}: {_ANSWER}"
+                continue
+            near = _NEAR_TURNS if name == "turns" else limit * _NEAR_LIMIT
+            if left <= near:
+                found[f"limit:{name}"] = _render_left(name, left)
+        return found
+
+    def _left(self) -> dict[str, tuple[float, float]]:
+        """Rest of each limit after the next request, and the limit."""
         spent = self._talk.spent
         usage = spent.usage
-        used = {"turns": spent.turns + 1, "calls": spent.calls, "scripts": spent.scripts}
-        found: dict[str, float] = {}
-        for name in _CONSTRAINTS:
-            limit = self._limit(name)
-            if limit is not None:
-                found[name] = max(0, limit - used[name])
         limits = self._limits
-        if limits.tokens is not None:
-            found["tokens"] = max(0, limits.tokens - usage.input - usage.output)
-        if limits.cost is not None:
-            found["of the money"] = _rest_of(limits.cost, usage.cost)
+        used: dict[str, float] = {"turns": spent.turns + 1, "calls": spent.calls, "scripts": spent.scripts}
+        used["tokens"] = usage.input + usage.output
+        used["cost"] = usage.cost or 0.0
+        found: dict[str, tuple[float, float]] = {}
+        for name, number in used.items():
+            limit = self._limit(name) if name in _CONSTRAINTS else getattr(limits, name)
+            if limit is not None:
+                left = max(0, limit - number)
+                found[name] = (left, limit)
         return found
 
     def share(self, counted: UsageTotals | None = None) -> Limits:
@@ -194,6 +211,20 @@ def _short(text: str) -> str:
     if len(line) <= 160:
         return line
     return f"{line[:157]}…"
+
+
+def _render_left(name: str, left: float) -> str:
+    what = _WORDS.get(name, name)
+    if left == 1:
+        what = what.removesuffix("s")
+    after = " after this one" if name == "turns" else ""
+    return f"{_number(left)} {what} left{after}."
+
+
+def _number(value: float) -> str:
+    if isinstance(value, float) and value < 10:
+        return f"{value:.4g}"
+    return f"{value:.0f}"
 
 
 def _used_up(used: float, limit: float | None) -> bool:

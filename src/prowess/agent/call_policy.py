@@ -6,13 +6,13 @@ A child run is also bound by the policy of its parent: `allowed-tools` of the pa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from prowess.agent.toolkit_options import KitPolicy, SkillAccess
 from prowess.core.events import ErrorRaised
 from prowess.core.ports import CapabilityRequest
-from prowess.core.tool_table import COMMAND_TOOLS, FILE_TOOLS, NEVER_NARROWED, STEERING_TOOLS, TOOLS
+from prowess.core.tool_table import COMMAND_TOOLS, FILE_TOOLS, NEVER_NARROWED, STEERING_TOOLS, TOOLS, TOOLS_BY_ISOLATION
 from prowess.core.values import Decision, ToolCall
 from prowess.errors import SkillError
 from prowess.policy.allowed_tools import AllowedTools, canonical_tools, parse_allowed
@@ -25,8 +25,7 @@ from prowess.tools.run.programs import Programs
 from prowess.tools.session_work import SessionWork
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillIdentity:
+class SkillIdentity(NamedTuple):
     """Facts about the skill of a call that policy needs."""
 
     id: str
@@ -36,14 +35,15 @@ class SkillIdentity:
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallFacts:
+class CallFacts(NamedTuple):
     """Call with its skill, and with the context in which policy judges it."""
 
     call: ToolCall
     skill: SkillIdentity | None
     touched: Sequence[SkillIdentity]  # skills whose files it reads without naming them
     context: PolicyContext
+    lists: Mapping[str, AllowedTools] = {}  # of a skill that would be loaded before it
+    may_ask: bool = True  # a person may be asked about it
 
     @property
     def isolated(self) -> bool:
@@ -100,12 +100,21 @@ class CallPolicy:
         touched = () if skill is not None else self.find_touched(call)
         return CallFacts(call=call, skill=skill, touched=touched, context=context)
 
+    async def examine_unloaded(self, call: ToolCall) -> CallFacts:
+        """Finds the facts about a call whose skill would be loaded first. Its programs are not known yet."""
+        entry = self._skills.catalog().get(call.args["skill"])
+        skill = SkillIdentity(id=entry.id, source=entry.source, trusted=entry.trusted)
+        context = await self._find_context(replace(call, args={}))
+        declared = entry.controls.allowed_tools
+        lists = {} if declared is None else {entry.id: parse_allowed(declared, known=self._tool_names)}
+        return CallFacts(call=call, skill=skill, touched=(), context=context, lists=lists)
+
     def decide(self, query: PolicyQuery, facts: CallFacts) -> tuple[Decision, Sequence[ErrorRaised]]:
         """Asks the rules about a call or a capability, then the policy objects. Returns the decision and the mistakes
         of the objects. Rules are read each time: a person may change them meanwhile."""
         rules = self._options.rules()
         context = facts.context
-        decision = decide(query, context, lists=self._lists(), rules=rules)
+        decision = decide(query, context, lists={**self._lists(), **facts.lists}, rules=rules)
         ceiling = self._ceiling()
         if ceiling:
             above = decide(query, context, lists=ceiling, rules=rules)
@@ -155,12 +164,15 @@ class CallPolicy:
         return {**above._ceiling(), **above._lists()}
 
     async def _find_context(self, call: ToolCall) -> PolicyContext:
-        """Returns the policy context of a call. For scripts it includes the real isolation, grants and programs."""
-        if call.tool not in STEERING_TOOLS:
+        """Returns the policy context of a call. For scripts and writes it includes the real isolation, for scripts also
+        grants and programs."""
+        if call.tool not in TOOLS_BY_ISOLATION:
             return self._context
-        grants = self._find_grants()
         isolation = await self._work.backend.executor.isolation()
-        context = replace(self._context, isolation=isolation, grants=grants)
+        if call.tool not in STEERING_TOOLS:
+            return self._context._replace(isolation=isolation)
+        grants = self._find_grants()
+        context = self._context._replace(isolation=isolation, grants=grants)
         ref = call.args.get("skill")
         if call.tool not in COMMAND_TOOLS or not isinstance(ref, str):
             return context
@@ -168,7 +180,7 @@ class CallPolicy:
         if not judges_programs:
             return context
         find_program = await self._work.find_program(ref)
-        return replace(context, find_program=find_program)
+        return context._replace(find_program=find_program)
 
     def _find_grants(self) -> frozenset[str]:
         """Ids of skills whose `allowed-tools` may also grant permissions."""
@@ -187,7 +199,9 @@ class CallPolicy:
         return False
 
     def _find_skill(self, call: ToolCall) -> SkillIdentity | None:
-        """Finds the skill that a call names, or whose program it steers."""
+        """Finds the skill that a call of our tools names, or whose program it steers."""
+        if call.tool not in TOOLS:
+            return None
         session = call.args.get("session_id")
         if isinstance(session, str):
             id = self._programs.get(session).skill

@@ -1,4 +1,5 @@
-"""Repairs calls that name a skill instead of a tool (`Skill(pdf)`), and stops calls that fail again and again."""
+"""Repairs calls that name a skill instead of a tool (`Skill(pdf)`), or take a file of the workspace for one of a skill.
+Stops calls that fail again and again."""
 
 from __future__ import annotations
 
@@ -8,14 +9,20 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from prowess._internal.json_values import INVALID_JSON, describe_fault, ends_early, find_invalid, read_again
 from prowess.core.events import ModelReplied
 from prowess.core.tool_table import TOOLS
 from prowess.core.values import Outcome, ToolCall
+from prowess.errors import ToolRetry
 from prowess.policy.allowed_tools import canonical_tools
+from prowess.tools.base import InvalidCall
+from prowess.tools.toolset import TOOLS_LABEL
 
 _AS_CALL = re.compile(r"[Ss]kill\(\s*+['\"]?+(?P<skill>[^'\"()]++)['\"]?+\s*+\)")
 _AS_TOOL = frozenset(("Skill", "skill", "select_skills"))
 _REPEATED = "repeat-failure"
+_PATH_NAMES = ("path", "relative_path", "file_name", "file_path", "file")
+_IN_WORKSPACE = re.compile(r"(?:\./)?(?:workspace://|\$\{?(?:OUTPUT|WORK)_DIR\}?/|(?:out|work|inputs|runs)/)")
 MOST_ALIKE = 3
 
 
@@ -30,12 +37,20 @@ class CallNames(Protocol):
         """Names of the tools that the model is told."""
         ...
 
+    def offered_arguments(self, tool: str) -> Collection[str]:
+        """Names of the arguments of a tool that the model is told."""
+        ...
+
     def names(self) -> Sequence[str]:
         """Names of the skills that a model may load."""
         ...
 
     def find_skill_name(self, text: str) -> str | None:
         """Finds the skill that a text names, among those that a model may load."""
+        ...
+
+    def has_file(self, skill: str, path: str) -> bool:
+        """True if the skill is loaded and has a file of this path."""
         ...
 
     def last_reply(self) -> ModelReplied | None: ...
@@ -49,21 +64,44 @@ class CallRepair:
         self._load = load
         self._repeated = RepeatedFailures()
 
+    def find_tool(self, name: str) -> str:
+        """Returns the tool that a name means. A tool of the caller wins over our names in other systems."""
+        folded = name.casefold()
+        names = self._names.tool_names()
+        if name in names:
+            return name
+        for each in names:
+            if each.casefold() == folded:
+                return each
+        return canonical_tools(name)[0]
+
     def route(self, call: ToolCall) -> tuple[ToolCall, str]:
         """Turns a call of a tool named like a skill into a call of skill_load. Returns it and a note for the model."""
+        if INVALID_JSON in call.args:  # a model may imitate the form in which it was shown what it had sent
+            call = replace(call, args=read_again(call.args))
         names = self._names.tool_names()
-        tool = canonical_tools(call.tool)[0]
+        tool = self.find_tool(call.tool)
         is_known = tool in names or tool in TOOLS
-        if is_known and call.tool not in _AS_TOOL:
-            return call, ""
+        is_load = tool == "skill_load" and call.tool in _AS_TOOL
+        if is_known and not is_load:
+            return self._route_to_file(call) if tool == "skill_read" else call, ""
         known = {*names, *TOOLS}
         return route_to_skill(call, known, self._names.find_skill_name, load=self._load)
+
+    def _route_to_file(self, call: ToolCall) -> ToolCall:
+        """Turns skill_read of a file of the workspace into read_file, which policy decides as that."""
+        named = [name for name in _PATH_NAMES if call.args.get(name)]
+        path = str(call.args[named[0]]) if named else ""
+        if not _IN_WORKSPACE.match(path) or self._names.has_file(str(call.args.get("skill")), path.removeprefix("./")):
+            return call
+        lines = {name: call.args[name] for name in ("start_line", "num_lines") if call.args.get(name)}
+        return replace(call, tool="read_file", args={"file_name": path, **lines})
 
     def refuse(self, call: ToolCall) -> Outcome | None:
         """Returns the outcome of a call that is not tried. Called for every normalised call."""
         last = self._repeated.find(call)
         if last is None:
-            return check_complete(call, self._names.last_reply())
+            return check_complete(call, self._names.last_reply()) or check_json(call)
         hint = "Do something else, or say what is in the way."
         if not self._repeated.told:
             tools = _some(self._names.offered_names())
@@ -72,6 +110,14 @@ class CallRepair:
         self._repeated.refused()
         content = f"{call.tool} failed {MOST_ALIKE} times running with '{last}', and was not tried again."
         return Outcome(status="failed", code=_REPEATED, content=content, hint=hint)
+
+    def describe_invalid(self, call: ToolCall, error: ToolRetry) -> str:
+        """Says why a call is invalid. Names only tools and arguments that the model is told."""
+        if not isinstance(error, InvalidCall):
+            return str(error)
+        names = self._names
+        offered = names.offered_names() if error.label == TOOLS_LABEL else names.offered_arguments(call.tool)
+        return str(error.among(offered))
 
     def note(self, call: ToolCall, outcome: Outcome) -> None:
         """Notes the outcome of a call, as the model wrote it."""
@@ -170,7 +216,7 @@ def check_complete(call: ToolCall, reply: ModelReplied | None) -> Outcome | None
     if reply is None or reply.finish != "length" or not reply.calls:
         return None
     last = reply.calls[-1]
-    is_readable = not last.args.keys() <= {"arguments"}
+    is_readable = not last.args.keys() <= {"arguments", INVALID_JSON}
     if last.id != call.id or is_readable:
         return None
     return Outcome(
@@ -179,6 +225,18 @@ def check_complete(call: ToolCall, reply: ModelReplied | None) -> Outcome | None
         content=f"{call.tool} was cut off by the length limit of a reply, and was not made.",
         hint="Make it shorter: a long text in several calls.",
     )
+
+
+def check_json(call: ToolCall) -> Outcome | None:
+    """Outcome for a call whose arguments are no JSON object: what is wrong with them, and where."""
+    text = find_invalid(call.args) if INVALID_JSON in call.args else None
+    if text is None:
+        return None
+    hint = "Call it again with one JSON object."
+    if ends_early(text):
+        hint = "It ends too early. Call it again with the whole JSON object, and make it shorter if it was cut off."
+    content = f"The arguments of {call.tool} are not valid JSON: {describe_fault(text)}."
+    return Outcome(status="failed", code="invalid-json", content=content, hint=hint)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from prowess.agent.agent import AgentSpec, Result, SkillRequest, Task, new_run
+from prowess.agent.agent import AgentSpec, Result, SkillRequest, Task
 from prowess.agent.budget import Budget
 from prowess.agent.context.state import render_spent
+from prowess.agent.recorder import new_run
 from prowess.agent.toolkit import Toolkit
 from prowess.core.codec import to_json
 from prowess.core.events import RunStarted

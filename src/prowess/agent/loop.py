@@ -22,9 +22,11 @@ from prowess.agent.budget import Budget, is_near, render_partial
 from prowess.agent.child_run import run_child
 from prowess.agent.compaction import shorten
 from prowess.agent.context import ModelRequest
-from prowess.agent.context.conversation import SHOWN_ONCE
-from prowess.agent.context.render import render_note, render_outcome
+from prowess.agent.context.render import render_outcome
+from prowess.agent.context.state import SHOWN_ONCE
 from prowess.agent.model_call import RetryPolicy, ShownReply, ask, clean
+from prowess.agent.notes import Notes
+from prowess.agent.output import NOTE_KIND
 from prowess.agent.output_check import OutputCheck
 from prowess.agent.tool_call import BeforeEnd, act_together, make_groups
 from prowess.agent.toolkit import Toolkit
@@ -36,12 +38,11 @@ from prowess.core.events import (
     Event,
     ModelReplied,
     ModelRequested,
-    NoteAppended,
     RunFinished,
     SkillUnloaded,
     StopReason,
 )
-from prowess.core.values import Outcome, Plan, Spawn, ToolCall, Usage
+from prowess.core.values import Outcome, Spawn, ToolCall, Usage
 from prowess.errors import ModelError, ModelMalformed, ProwessError, SkillDenied, StoreError
 from prowess.tools.run.code_blocks import find_code_calls, find_code_notes
 
@@ -92,13 +93,12 @@ class _Loop:
         self._spawner = self._spawn if may_spawn else None
         self._skills = SkillActivator(kit, self._spawner)
         self._budget = Budget(agent.limits, agent.prices, self._talk, time.monotonic)
-        self._plan_shown: Plan | None = None
+        self._notes = Notes(kit, self._budget)
         self._planned = False
         self._overflowed = False
         self._empty = 0
         self._pieces: list[str] = []
         self._unfinished: ShownReply | None = None  # reply that the model has begun
-        self._notes: list[NoteAppended] = []
         self._files: dict[str, RunFile] = {}
         self._left_out: dict[str, None] = {}
 
@@ -159,8 +159,9 @@ class _Loop:
         """Completes the request, and records it."""
         kit = self._kit
         talk = self._talk
-        events = kit.redact([*self._epoch(), *self._notes, *self._over(), self._note()])
-        self._notes = []
+        epoch = self._epoch()
+        notes = self._find_notes(epoch)
+        events = kit.redact([*self._begin_epoch(epoch), *notes])
         for event in events:
             talk.apply(event)
         request = talk.request()
@@ -168,6 +169,14 @@ class _Loop:
         await kit.recorder.append(*events, asked)
         talk.apply(asked)
         return request
+
+    def _find_notes(self, epoch: EpochStarted | None) -> Sequence[Event]:
+        """Notes for the next request. Of an old recording they are repeated, because today's are others."""
+        recording = self._agent.recording
+        if recording is None or not self._agent.is_old_recording:
+            return self._notes.find(epoch)
+        run = self._talk.run or ""
+        return recording.recorded_notes(run, self._talk.task)
 
     async def _ask(self, request: ModelRequest) -> ModelReplied | None:
         """Asks the model. If the request is too long for it, once in a run, shortens it and returns None."""
@@ -182,46 +191,33 @@ class _Loop:
             await shorten(self._agent, self._kit, "the context overflowed", forced=True)
             return None
 
-    def _epoch(self) -> list[Event]:
-        """Events that begin an epoch, if there is a reason for one."""
+    def _epoch(self) -> EpochStarted | None:
+        """Event that begins an epoch, if there is a reason for one."""
         talk = self._talk
         if talk.stale is None:
-            return []
-        self._plan_shown = None
+            return None
         system = self._kit.instructions
         if self._output is not None:
             system = self._output.add_to(system)
         tools = tuple(self._kit.tools)
         talk.draft.keep_tools(tools)
-        started = EpochStarted(
+        return EpochStarted(
             why=talk.stale,
             first_changed=talk.first_change(system, tools),
             system=None if system == talk.draft.system else system,
             tools=None if tools == talk.draft.tools else tools,
         )
+
+    def _begin_epoch(self, started: EpochStarted | None) -> list[Event]:
+        """Events of an epoch: the catalog at the first one of a run and when it changed, and problems with policy."""
+        if started is None:
+            return []
+        plan = self._kit.plan
         problems = self._kit.offer.take_problems()
-        if self._planned:
+        if self._planned and plan == self._talk.catalog:
             return [started, *problems]
         self._planned = True
-        planned = CatalogPlanned(plan=self._kit.plan)
-        return [started, planned, *problems]
-
-    def _over(self) -> list[NoteAppended]:
-        """Notes about skills that were shown once."""
-        notes: list[NoteAppended] = []
-        for id in self._talk.over:
-            text = f"The skill {id} was to be shown once. Load it again when you need its text."
-            notes.append(_make_note("skill", text))
-        return notes
-
-    def _note(self) -> NoteAppended:
-        plan = self._talk.plan
-        left = self._budget.left()
-        if not self._kit.style.can_run:
-            left.pop("scripts", None)
-        text = render_note(plan, self._plan_shown, left)
-        self._plan_shown = plan
-        return NoteAppended(kind="budget", text=text)
+        return [started, CatalogPlanned(plan=plan), *problems]
 
     async def _observe(self, reply: ModelReplied) -> RunFinished | None:
         if not reply.calls:
@@ -247,7 +243,7 @@ class _Loop:
         can_go_on = self._agent.native_schema is None  # a provider would begin the document again
         if reply.finish == "length" and can_go_on and len(self._pieces) < _MOST_PIECES:
             self._pieces.append(reply.text)
-            self._say("Your reply was cut off at its greatest length. Go on exactly where it stopped.")
+            self._notes.say("Your reply was cut off at its greatest length. Go on exactly where it stopped.")
             return None
         if not reply.text.strip() and not self._pieces:
             self._empty += 1
@@ -257,7 +253,7 @@ class _Loop:
                     code="empty-reply",
                     hint="Try another model, or say more about what is wanted.",
                 )
-            self._say("Your reply was empty. Call a tool, or answer.")
+            self._notes.say("Your reply was empty. Call a tool, or answer.")
             return None
         return await self._answer(reply.text)
 
@@ -280,12 +276,8 @@ class _Loop:
         if isinstance(checked, RunFinished):
             return checked
         self._pieces = []
-        self._notes.append(checked)
+        self._notes.say(checked, NOTE_KIND)
         return None
-
-    def _say(self, text: str) -> None:
-        note = _make_note("note", text)
-        self._notes.append(note)
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
@@ -371,7 +363,7 @@ class _Loop:
                 return self._waiting()
             self._keep_files(outcome)
             said = render_outcome(outcome)
-            self._say(f"Code block {number} was run. What it said is data:\n{said}")
+            self._notes.say(f"Code block {number} was run. What it said is data:\n{said}")
         return None
 
     # --- child runs -------------------------------------------------------------------------------------------------
@@ -485,7 +477,3 @@ class _Loop:
             code=finished.code,
             value=finished.text if self._output is None else self._output.value,
         )
-
-
-def _make_note(kind: str, text: str) -> NoteAppended:
-    return NoteAppended(kind=kind, text=f"<note>\n{text}\n</note>")

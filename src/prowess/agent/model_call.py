@@ -13,6 +13,7 @@ from typing import Any
 
 from prowess.agent.agent import AgentSpec
 from prowess.agent.context import ModelRequest
+from prowess.agent.context.state import AnsweredCall
 from prowess.agent.prompt import list_offer
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import CallDelta, ModelReplied, ModelRetried, TextDelta
@@ -85,7 +86,8 @@ def _find_skills(kit: Toolkit) -> SkillsInRequest:
     talk = kit.conversation
     offered = list_offer(kit.skills.catalog(), kit.plan)
     loaded = talk.shown.find_loaded(talk.contents)
-    return SkillsInRequest(offered, loaded)
+    results = {item.call_id: item.outcome.data for item in talk.items if isinstance(item, AnsweredCall)}
+    return SkillsInRequest(offered, loaded, results)
 
 
 class ShownReply:

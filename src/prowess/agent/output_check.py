@@ -9,14 +9,13 @@ from prowess.agent.context.render import make_safe
 from prowess.agent.output import (
     MISFIT,
     MOST_RETRIES,
-    NOTE_KIND,
     OutputForm,
     OutputMismatch,
     render_form,
     render_mismatch,
 )
 from prowess.agent.toolkit import Toolkit
-from prowess.core.events import ErrorRaised, NoteAppended, RunFinished
+from prowess.core.events import ErrorRaised, RunFinished
 
 _CUT_OFF = "- It was cut off at its greatest length. Be shorter."
 _HINT = "Try a simpler output_type, or another model."
@@ -38,8 +37,8 @@ class OutputCheck:
         form = render_form(self._form.schema, self._agent.info.protocol)
         return f"{system}\n\n{form}".lstrip()
 
-    async def check(self, answer: str) -> RunFinished | NoteAppended:
-        """Returns the end of the run, or the note that asks for another answer."""
+    async def check(self, answer: str) -> RunFinished | str:
+        """Returns the end of the run, or the text that asks for another answer."""
         redacted = self._kit.secrets.redact_text(answer)  # as the record has it, which a resumed run reads
         try:
             self.value = self._form.parse(redacted)
@@ -47,7 +46,7 @@ class OutputCheck:
             return await self._refuse(answer, str(mismatch))
         return RunFinished(stop_reason="answer", text=answer, usage=self._kit.conversation.spent.usage)
 
-    async def _refuse(self, answer: str, why: str) -> RunFinished | NoteAppended:
+    async def _refuse(self, answer: str, why: str) -> RunFinished | str:
         talk = self._kit.conversation
         if talk.replied is not None and talk.replied.finish == "length":
             why = _CUT_OFF
@@ -57,6 +56,5 @@ class OutputCheck:
         error = ErrorRaised(code="output-invalid", message=MISFIT + why, hint=hint)
         await self._kit.append(error)
         if may_retry:
-            told = render_mismatch(make_safe(why))
-            return NoteAppended(kind=NOTE_KIND, text=f"<note>\n{told}\n</note>")
+            return render_mismatch(make_safe(why))
         return RunFinished(stop_reason="error", text=answer, usage=talk.spent.usage, code=error.code, hint=hint)

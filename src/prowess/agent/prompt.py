@@ -1,17 +1,20 @@
 """Selects the skills and tools that a model is told, and renders the system prompt: instructions, catalog, guidance.
 
-Guidance names only tools that are offered: actions if the model writes actions, and no scripts without an executor.
+Guidance is short, because every request pays for it, and nothing in it competes with loading the right skill. It names
+only tools that are offered: actions if the model writes actions, and no scripts without an executor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from prowess.agent.toolkit_options import KitPolicy, KitStyle, Offer, SkillAccess
 from prowess.core.events import ErrorRaised, ProtocolName
 from prowess.core.ports import Policy, ShownSkill
-from prowess.core.tool_table import FILE_TOOLS, PATH_ARGUMENTS, TOOLS
+from prowess.core.tool_table import PATH_ARGUMENTS, TOOLS
 from prowess.core.values import CatalogPlan, Decision, ToolSpec
 from prowess.policy.decision import PolicyContext, decide
 from prowess.policy.policy_objects import ask_policies
@@ -21,6 +24,7 @@ from prowess.skills.render import render_catalog, shown_names
 from prowess.tools.builtin import advertised, slim
 
 _LISTED = ("shown", "name_only", "searchable")
+_MOST_CHOICES = 30  # names in a schema
 
 
 class _Planned(NamedTuple):
@@ -66,21 +70,37 @@ class SkillOffer:
         self._made = _Planned(whole, rules, plan)
         return plan
 
-    def render(self, offered: Collection[str] | None = None) -> str:
+    def render(self, offered: Collection[str]) -> str:
         """Renders the prompt text: the catalog and the guidance. Empty if there are no skills. `offered`: the only
         tools that the model has."""
         style = self._style
-        catalog = render_catalog(self._skills.catalog(), self.plan)
+        catalog = render_catalog(self._skills.catalog(), self.plan, format=style.catalog_format, sources=False)
         return render_system(
             style.instructions,
             catalog,
             style.guidance,
-            lean=style.profile == "lean",
-            protocol=style.protocol,
-            can_run=style.can_run,
             offered=offered,
+            protocol=style.protocol,
             prefix=style.prefix,
         )
+
+    def render_fixed(self, offered: Collection[str]) -> str:
+        """Renders the prompt text without the catalog itself and the caller's instructions, to count it."""
+        if not has_skills(self.plan):
+            return ""
+        style = self._style
+        return render_system("", "\n", style.guidance, offered=offered, protocol=style.protocol, prefix=style.prefix)
+
+    def choices(self) -> list[str]:
+        """Names for the schema of skill_load: in the lean profile of our own loop, if all skills are listed and few."""
+        style = self._style
+        if style.profile != "lean" or style.offer is not None:
+            return []
+        plan = self.plan
+        listed = {*plan.shown, *plan.name_only}
+        if plan.searchable or len(listed) > _MOST_CHOICES:
+            return []
+        return [skill.name for skill in list_offer(self._skills.catalog(), plan)]
 
 
 def plan_offer(
@@ -145,27 +165,49 @@ def list_offer(catalog: Catalog, plan: CatalogPlan) -> list[ShownSkill]:
     return found
 
 
+def has_skills(plan: CatalogPlan) -> bool:
+    """True if a model may load a skill."""
+    return any(getattr(plan, name) for name in _LISTED)
+
+
 def offered_tools(
-    plan: CatalogPlan, style: KitStyle, own: Sequence[ToolSpec], given: Sequence[ToolSpec], enabled: frozenset[str]
+    plan: CatalogPlan,
+    style: KitStyle,
+    own: Sequence[ToolSpec],
+    given: Sequence[ToolSpec],
+    enabled: frozenset[str],
+    choices: Sequence[str] = (),
 ) -> list[ToolSpec]:
-    """Returns built-in tools of the profile, then file tools, then enabled tools, then tools of toolsets."""
+    """Returns the built-in tools of the profile and those enabled, then tools of toolsets. `choices` are the only names
+    that skill_load is told to take."""
     profile = style.profile
     offer = style.offer
     is_named = offer is not None and not isinstance(offer, str)
-    has_skills = any(getattr(plan, name) for name in _LISTED)
     needs_search = is_named or bool(plan.searchable)
-    advertised_in = "full" if is_named else profile
-    names = list(advertised(advertised_in, has_skills=has_skills, can_run=style.can_run, needs_search=needs_search))
-    offers_files = profile != "lean" if offer is None else offer != "skills"
-    if offers_files and has_skills:
-        names += FILE_TOOLS
+    told = partial(
+        advertised,
+        has_skills=has_skills(plan),
+        can_run=style.can_run,
+        needs_search=needs_search,
+        enabled=enabled,
+    )
+    names = set(told("full" if is_named else profile))
+    if offer == "files":
+        names.update(name for name in told("full") if name in PATH_ARGUMENTS)
     specs = {spec.name: spec for spec in own}
-    names += [name for name in specs if name in enabled]
     found: list[ToolSpec] = []
-    for name in dict.fromkeys(names):
-        if name in specs and is_offered(name, offer):
-            found.append(slim(specs[name], profile))
+    for name in TOOLS:
+        if name in names and name in specs and is_offered(name, offer):
+            spec = slim(specs[name], profile)
+            found.append(_with_choices(spec, choices) if name == "skill_load" and choices else spec)
     return [*found, *given]
+
+
+def _with_choices(spec: ToolSpec, choices: Sequence[str]) -> ToolSpec:
+    properties = dict(spec.parameters["properties"])
+    properties["skill"] = {"type": "string", "enum": list(choices)}
+    parameters = {**spec.parameters, "properties": properties}
+    return replace(spec, parameters=parameters)
 
 
 def is_offered(tool: str, offer: Offer | None) -> bool:
@@ -181,82 +223,49 @@ def is_offered(tool: str, offer: Offer | None) -> bool:
 HEADER = "Available skills:"
 GUIDANCE_HEADER = "Tooling and workspace guidance:"
 
-_NAMES = {
-    "tools": {
-        "load": "call {skill_load}",
-        "docs": "{skill_list_docs} and {skill_select_docs}",
-        "all_docs": "; avoid include_all_docs",
-        "read": "{skill_read}",
-        "run": "{skill_run} runs only commands",
-        "results": " Results belong in out/; name them in output_files.",
-        "plan": "{update_plan}",
-    },
-    "actions": {
-        "load": "select_skills",
-        "docs": "load_resource",
-        "all_docs": "",
-        "read": "load_resource",
-        "run": "run_script runs only scripts",
-        "results": " Results belong in out/.",
-        "plan": "plan and plan_update",
-    },
-}
-_TOOL_OF = {"load": "skill_load", "docs": "skill_select_docs", "read": "skill_read", "run": "skill_run"}
-_TOOL_OF["plan"] = "update_plan"
+_LOAD = "- When a task matches a skill's description, {load} at once."
+_DOCS = "- Body first, then the docs you need: {docs}."
+_RUN = "- Run what the skill's text asks for with {run}."
+_WRITE = " Code that it tells you to write: {write}."
+_PLACES = "- Given files are in inputs/."
+_RESULTS = " Results belong in out/."
+_PLAN = "- More than one step: keep a plan with {plan}."
 
 
-def render_guidance(
-    *,
-    lean: bool = False,
-    protocol: ProtocolName = "tools",
-    can_run: bool = True,
-    offered: Collection[str] | None = None,
-    prefix: str = "",
-) -> str:
+def render_guidance(offered: Collection[str], *, protocol: ProtocolName = "tools", prefix: str = "") -> str:
     """Renders the built-in guidance with the names that this protocol uses. `offered` are the only tools that the model
     has, by their names without the prefix."""
-    outer = {name: f"{prefix}{name}" for name in TOOLS}
-    said: dict[str, str] = {}
-    for part, text in _NAMES[protocol].items():
-        tool = _TOOL_OF.get(part, "")
-        is_there = offered is None or not tool or tool in offered
-        said[part] = text.format(**outer) if is_there else ""
-    if not said["docs"]:
-        said["docs"] = said["read"]
-        said["all_docs"] = ""
-    elif offered is not None and "skill_list_docs" not in offered:
-        said["docs"] = outer["skill_select_docs"]
-    if not can_run:
-        said["run"] = ""
-    lines = _lean_lines(said) if lean else _guidance_lines(said)
-    return "\n".join(lines)
-
-
-def _guidance_lines(said: Mapping[str, str]) -> Iterator[str]:
-    if said["load"]:
-        yield f"- When a task matches a skill's description, {said['load']} at once, before you try anything else."
-    if said["docs"]:
-        yield f"- Body first. Then {said['docs']} for the docs it needs{said['all_docs']}."
-    if said["run"]:
-        yield f"- {said['run']} that the skill's text documents; it is not for looking around."
-    results = said["results"] if said["run"] else ""
-    yield f"- Given files are in inputs/.{results}"
-    if said["plan"]:
-        yield f"- More than one step: keep a plan with {said['plan']}, from your first reply on."
-
-
-def _lean_lines(said: Mapping[str, str]) -> Iterator[str]:
-    load = f"When a task matches a skill's description, {said['load']} at once. " if said["load"] else ""
-    docs = f"Body first, then docs with {said['read']}." if said["read"] else "Body first."
-    yield f"- {load}{docs}"
-    run = f"{said['run']} that the skill documents. " if said["run"] else ""
-    results = " Results: out/." if said["run"] else ""
-    yield f"- {run}Given files: inputs/.{results}"
-    if said["plan"]:
-        yield f"- More than one step: {said['plan']}."
-
-
-GUIDANCE, LEAN_GUIDANCE = render_guidance(), render_guidance(lean=True)
+    docs = [name for name in ("skill_list_docs", "skill_select_docs") if name in offered]
+    if "skill_select_docs" not in offered:
+        docs = [name for name in ("skill_read",) if name in offered]
+    named = {
+        "load": f"call {prefix}skill_load",
+        "docs": ", ".join(f"{prefix}{name}" for name in docs),
+        "run": f"{prefix}skill_run",
+        "write": f"{prefix}write_file into work/, then run it",
+        "plan": f"{prefix}update_plan",
+    }
+    if protocol == "actions":
+        named = {
+            "load": "select_skills",
+            "docs": "load_resource" if docs else "",
+            "run": "run_script",
+            "write": "write_file into work/, then skill_run",
+            "plan": "plan and plan_update",
+        }
+    can_run = "skill_run" in offered
+    lines: list[str] = []
+    if "skill_load" in offered:
+        lines.append(_LOAD)
+    if docs:
+        lines.append(_DOCS)
+    if can_run:
+        lines.append(_RUN + _WRITE if "write_file" in offered else _RUN)
+    if can_run or "read_file" in offered:
+        lines.append(_PLACES + _RESULTS if can_run else _PLACES)
+    if "update_plan" in offered:
+        lines.append(_PLAN)
+    return "\n".join(lines).format(**named)
 
 
 def render_system(
@@ -264,22 +273,23 @@ def render_system(
     catalog: str,
     guidance: str | None,
     *,
-    lean: bool = False,
+    offered: Collection[str],
     protocol: ProtocolName = "tools",
-    can_run: bool = True,
-    always: bool = False,
-    offered: Collection[str] | None = None,
     prefix: str = "",
 ) -> str:
     """Renders the system prompt. `guidance` None means the built-in text, an empty text means none. Without skills,
-    catalog and guidance are left out, except with `always`."""
+    catalog and guidance are left out."""
     parts = [instructions.strip()]
-    if catalog or always:
-        listed = f"{HEADER}\n{catalog}"
-        parts.append(listed.rstrip())
-        if guidance is None:
-            guidance = render_guidance(lean=lean, protocol=protocol, can_run=can_run, offered=offered, prefix=prefix)
-        text = guidance.strip()
-        if text:
-            parts.append(f"{GUIDANCE_HEADER}\n{text}")
+    if catalog:
+        parts.append(f"{HEADER}\n{catalog}")
+        parts.append(_render_told(guidance, offered, protocol, prefix))
     return "\n\n".join(part for part in parts if part)
+
+
+def _render_told(guidance: str | None, offered: Collection[str], protocol: ProtocolName, prefix: str) -> str:
+    if guidance is None:
+        guidance = render_guidance(offered, protocol=protocol, prefix=prefix)
+    text = guidance.strip()
+    if not text:
+        return ""
+    return f"{GUIDANCE_HEADER}\n{text}"

@@ -7,6 +7,7 @@ patterns match.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -14,7 +15,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from prowess._internal.own_line import describe_raised
+from prowess._internal.own_line import describe_error, describe_raised
 from prowess.agent.context import Conversation
 from prowess.agent.observers import Observer, Shielded, open_feed
 from prowess.core.events import (
@@ -53,6 +54,10 @@ from prowess.records.marks import Marks
 from prowess.records.pending import PendingSession, read_waiting
 
 
+def new_run() -> str:
+    return f"r-{os.urandom(6).hex()}"
+
+
 class Recorder:
     """Writes the events of one run to the log. Use `async with`, or close it, so that observers see the end.
 
@@ -79,7 +84,7 @@ class Recorder:
         self.run_id: str = run_id
         self.broken: bool = False
         self.observer_errors: list[Exception] = []
-        self.problems: list[str] = []  # of this run: functions of the caller that raised
+        self.problems: list[str] = []  # of this run: what the caller gave and does not work
         self._log = log
         self._lease = lease
         self._clock = clock
@@ -230,7 +235,7 @@ class Recorder:
             feed.put(envelope)
 
     def observer_failed(self, name: str, error: Exception) -> None:
-        why = f"{type(error).__name__}: {error}"
+        why = describe_error(error)
         self.observer_errors.append(error)
         self.problems.append(describe_raised("on_event", error))
         with Shielded(lambda _: None):  # a failing `report` must not stop the run
@@ -401,8 +406,11 @@ class EventWriter:
         return self._recorder.broken
 
     def note_problem(self, text: str) -> None:
-        """Notes that a function of the caller raised, for the result of the run."""
-        self._recorder.problems.append(self._secrets.redact_text(text))
+        """Notes what the caller gave and does not work, once, for the result of the run."""
+        problems = self._recorder.problems
+        clean = self._secrets.redact_text(text)
+        if clean not in problems:
+            problems.append(clean)
 
     def redact(self, events: Sequence[Event]) -> list[Event | UnknownEvent]:
         """Redacts events without recording them."""

@@ -16,9 +16,15 @@ _WHY = {
 
 
 def make_run_error(
-    stop_reason: StopReason, *, session: str, waiting: Sequence[ToolCall], report: str, code: str | None
+    stop_reason: StopReason,
+    *,
+    session: str,
+    waiting: Sequence[ToolCall],
+    report: str,
+    code: str | None,
+    to_answer: str = "",
 ) -> RunError:
-    """Makes the error for a run that ended without an answer."""
+    """Makes the error for a run that ended without an answer. `to_answer` is a command for what waits."""
     if code == "output-invalid":
         message = "The run ended because no answer of the model fitted output_type."
         hint = "`result.text` is the last answer. Try a simpler output_type, or another model."
@@ -33,7 +39,8 @@ def make_run_error(
         listed = ", ".join(names)
         message = f"The run waits for a person to approve {listed or 'a call'}."
         quoted = ", ".join(f'"{name}"' for name in names)
-        hint = f"Give approve=[{quoted}], or a function that asks somebody. {go_on}"
+        answer = f" Or answer it: {to_answer}." if to_answer else ""
+        hint = f"Give approve=[{quoted}], or a function that asks somebody.{answer} {go_on}"
     else:
         first, _, _ = report.partition("\n")
         message = first[:500] or _WHY[stop_reason]

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from prowess._internal.mime import guess_mime
-from prowess.agent.agent import AgentSpec, Result, SkillRequest, Task, new_run
+from prowess.agent.agent import AgentSpec, Result, SkillRequest, Task
 from prowess.agent.loop import run
 from prowess.agent.model_call import RetryPolicy
+from prowess.agent.recorder import new_run
 from prowess.agent.toolkit import Toolkit
 from prowess.core.ports import EventLog
 from prowess.core.values import Message, Part, Plan, SessionKey, Usage, add_usage

@@ -76,6 +76,8 @@ class SkillLoader:
         except ProwessError as error:
             self.error = error
             raise
+        for name in self._secrets.unredacted:
+            self._record.note_problem(f"The secret '{name}' is too short to be hidden from what is shown and recorded.")
         loaded = await self._work.load(skill)
         self._contents.add(loaded)
         id = skill.entry.id

@@ -1,6 +1,7 @@
 """act: turns one call into one outcome. Only this module decides calls, executes tools and redacts outcomes.
 
-    repair -> normalise -> decide -> record both -> ask, if needed -> record -> execute -> redact -> record
+    repair -> normalise -> load its skill, if needed -> decide -> record both -> ask, if needed -> record -> execute
+    -> redact -> record
 
 A call and its decision are in the log before anything is done. If the log cannot be written, nothing more happens. A
 denial and a failure are outcomes. Only a broken record and a cancellation are raised.
@@ -12,32 +13,51 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
-from prowess._internal.own_line import find_own_line
+from prowess._internal.json_values import INVALID_JSON, describe_fault, find_invalid
+from prowess._internal.own_line import describe_raised
 from prowess.agent.approvals import EACH_TIME, ApprovalBook
+from prowess.agent.call_outcomes import (
+    APPROVED,
+    NOT_BEGUN,
+    add_files,
+    decide_answered,
+    make_failed,
+    make_interrupted,
+    make_invalid,
+    make_raised,
+)
 from prowess.agent.call_policy import CallFacts, CallPolicy
 from prowess.agent.call_repair import CallRepair
+from prowess.agent.implicit_load import (
+    CALL_AGAIN,
+    ImplicitLoads,
+    add_load,
+    find_refusal,
+    hide_text,
+    reads_body,
+    show_load,
+)
 from prowess.agent.recorder import EventWriter, SessionSecrets
-from prowess.core.events import ApprovalAnswered, CallActed, CallDecided, CallPlanned, Event
+from prowess.core.events import CallActed, CallDecided, CallPlanned, Event
 from prowess.core.isolation import record_isolation
 from prowess.core.ports import CallGrant, Toolset
 from prowess.core.tool_context import ToolContext
-from prowess.core.tool_table import COMMAND_TOOLS, TOOLS
+from prowess.core.tool_table import COMMAND_TOOLS, LOADING_TOOLS, TOOLS
 from prowess.core.values import Decision, Outcome, Spawn, ToolCall
-from prowess.errors import ProwessError, StoreError, ToolFailed, ToolRetry, WorkspaceUnavailable
-from prowess.policy.allowed_tools import canonical_tools
+from prowess.errors import ProwessError, StoreError, ToolFailed, ToolRetry
 from prowess.policy.decision import find_risk, stricter
 from prowess.policy.rules import PolicyQuery
 from prowess.policy.secrets import build_environment
-from prowess.tools.files.write import preview_write
+from prowess.tools.files.replace import preview_write
 from prowess.tools.session_work import SessionWork
 
 Spawner = Callable[[Spawn, ToolCall], Awaitable[Outcome]]  # carries out a call in a child run
 OnOutput = Callable[[str, bytes], None]
-MakeContext = Callable[[CallGrant], ToolContext[Any]]
+MakeContext = Callable[[asyncio.AbstractEventLoop, CallGrant], ToolContext[Any]]
 BeforeEnd = Callable[[], Awaitable[object]]  # waits until an outcome may be recorded
-_APPROVED = "approval"  # rule of a decision that a person made when asked
 _MAX_CONTENT = 64 << 10  # most characters of an outcome
 _NEVER_SPAWNS = ("path", "nested")  # a file name starts no child run, and a nested load is in one already
 _RECORD = ("record-broken", "session-conflict", "lease-lost", "event-invalid")
@@ -54,6 +74,7 @@ class ToolCallRunner:
         work: SessionWork,
         *,
         repair: CallRepair,
+        loads: ImplicitLoads,
         on_ask: Literal["wait", "deny"] = "wait",
         on_output: OnOutput | None = None,
         make_context: MakeContext | None = None,
@@ -63,6 +84,7 @@ class ToolCallRunner:
         self.policy = policy
         self.approvals = approvals
         self.repair = repair
+        self._loads = loads
         self._record = record
         self._secrets = secrets
         self._work = work
@@ -96,41 +118,88 @@ class ToolCallRunner:
         spawn: Spawner | None,
         note: str = "",
         before_end: BeforeEnd | None = None,
+        *,
+        is_implicit: bool = False,
     ) -> Outcome:
-        tool = canonical_tools(call.tool)[0]
+        tool = self.repair.find_tool(call.tool)
         if tool != call.tool:
             call = replace(call, tool=tool)
         try:
-            call = self.tools.normalise(call)
+            call = self._normalise(call)
         except ToolRetry as error:
-            outcome = self.repair.refuse(call) or _invalid(error)
+            outcome = self.repair.refuse(call) or make_invalid(self.repair.describe_invalid(call, error))
             planned = self._planned(replace(call, args={}))  # its arguments may not be storable
             unwritten: list[Event] = [planned]
         else:
             unwritten = [self._planned(call)]
             outcome = self.repair.refuse(call)
-            if outcome is None:
+            if outcome is None and call.tool in LOADING_TOOLS:
+                outcome = await self._attempt_loaded(call, unwritten, spawn)
+            elif outcome is None:
                 outcome = await self._attempt(call, unwritten, spawn)
+        if is_implicit:
+            outcome = hide_text(outcome)
         if before_end is not None:
             await before_end()
         if note:
             outcome = replace(outcome, content=f"{note}\n{outcome.content}")
         return await self._end(call, outcome, unwritten)
 
-    async def _attempt(self, call: ToolCall, unwritten: list[Event], spawn: Spawner | None) -> Outcome:
+    def _normalise(self, call: ToolCall) -> ToolCall:
+        invalid = find_invalid(call.args) if INVALID_JSON in call.args else None
+        if invalid is not None:
+            raise ToolRetry(f"The arguments are not valid JSON: {describe_fault(invalid)}.")
+        return self.tools.normalise(call)
+
+    async def _attempt_loaded(self, call: ToolCall, unwritten: list[Event], spawn: Spawner | None) -> Outcome:
+        """Decides and executes a call that names a skill, and loads the skill before if it is not loaded."""
+        load = await self._load_skill(call, spawn)
+        if load is None:
+            call = self._rename(call, unwritten)
+            return await self._attempt(call, unwritten, spawn)
+        refusal = find_refusal(call, load)
+        if refusal is not None:
+            return refusal
+        if reads_body(call):
+            return show_load(load)
+        call = self._rename(call, unwritten)
+        outcome = await self._attempt(call, unwritten, spawn, may_ask=False)
+        return add_load(outcome, load)
+
+    async def _load_skill(self, call: ToolCall, spawn: Spawner | None) -> Outcome | None:
+        """Loads the skill of a call, and returns the outcome. None if it was loaded before."""
+        async with self._loads.turn:
+            wanted = self._loads.find_call(call)
+            if wanted is None:
+                return self._loads.find_earlier(call)
+            return await self._make(wanted, spawn, is_implicit=True)
+
+    def _rename(self, call: ToolCall, unwritten: list[Event]) -> ToolCall:
+        """Names the skill by its id, and its file by its whole path, which needs the loaded skill."""
+        renamed = self._loads.rename(call)
+        if call.tool == "skill_read":
+            renamed = self.tools.normalise(renamed)
+        if renamed.args != call.args:
+            unwritten.clear()
+            unwritten.append(self._planned(renamed))
+        return renamed
+
+    async def _attempt(
+        self, call: ToolCall, unwritten: list[Event], spawn: Spawner | None, *, may_ask: bool = True
+    ) -> Outcome:
         """Decides and executes a call. Events in `unwritten` are recorded together with the decision."""
         try:
             facts = await self.policy.examine(call)
+            facts = facts._replace(may_ask=may_ask)
             decision = await self._decide(facts.query(), facts, unwritten)
             granted: set[str] = set()
-            denied = self._denied(decision, call) or await self._find_unmet(facts, granted)
+            denied = self._denied(decision, facts) or await self._find_unmet(facts, granted)
         except ProwessError as error:
             self._check_record(error)
-            return _failed(error)
+            return make_failed(error)
         except asyncio.CancelledError:
-            not_begun = Outcome(status="interrupted", code="interrupted", content="It was not begun.")
             if not self._record.broken:
-                await self._end(call, not_begun, unwritten)
+                await self._end(call, NOT_BEGUN, unwritten)
             raise
         if denied is not None:
             return denied
@@ -149,6 +218,8 @@ class ToolCallRunner:
         if decision.verdict == "ask":
             about = await self._describe(query, facts)
             decision = replace(decision, about=about)
+        for problem in problems:
+            self._record.note_problem(problem.message)
         events = [*unwritten, *problems, self._decided(facts.call, decision)]
         unwritten.clear()
         await self._record.append(*events)
@@ -157,21 +228,28 @@ class ToolCallRunner:
         return await self._ask(query, facts, decision)
 
     async def _ask(self, query: PolicyQuery, facts: CallFacts, decision: Decision) -> Decision:
-        """Returns the decision of a person, or the same question if nobody answered."""
+        """Returns the decision of a person, or the same question if nobody answered or may be asked."""
+        if not facts.may_ask and self.approvals.foresee(query, facts, decision) is None:
+            return decision
         answer, problem = await self.approvals.answer(query, facts, decision)
         if answer is None:
             why = decision.why
             if problem:
                 why = f"{why} The approver gave no answer: {problem}"
             return Decision(verdict="ask", rule=decision.rule, why=why, limits=decision.limits)
-        return _answered(query, decision, answer)
+        return decide_answered(query, decision, answer)
 
     async def foresee(self, call: ToolCall) -> Decision:
         """Decides a call and what it needs. Makes, records and asks nothing. A call that could only fail is denied."""
         try:
             call, _ = self.repair.route(call)
-            tool = canonical_tools(call.tool)[0]
-            call = self.tools.normalise(replace(call, tool=tool))
+            tool = self.repair.find_tool(call.tool)
+            call = self._normalise(replace(call, tool=tool))
+            load = self._loads.find_call(call)
+            if load is not None:
+                return await self._foresee_load(call, load)
+            if call.tool in LOADING_TOOLS:
+                call = self._loads.rename(call)
             facts = await self.policy.examine(call)
             decision = await self._foresee(facts.query(), facts)
             needs = () if decision.verdict == "deny" else await self.tools.needs(call)
@@ -185,6 +263,14 @@ class ToolCallRunner:
             decision = stricter(decision, other)
         return decision
 
+    async def _foresee_load(self, call: ToolCall, load: ToolCall) -> Decision:
+        """Decides a call and the load that it needs first. The stricter decision counts."""
+        decision = await self.foresee(load)
+        if decision.verdict == "deny":
+            return decision
+        facts = await self.policy.examine_unloaded(call)
+        return stricter(decision, await self._foresee(facts.query(), facts))
+
     async def _foresee(self, query: PolicyQuery, facts: CallFacts) -> Decision:
         decision, _ = self.policy.decide(query, facts)  # mistakes of policy objects are in its reason
         if decision.verdict != "ask":
@@ -192,7 +278,7 @@ class ToolCallRunner:
         about = await self._describe(query, facts)
         decision = replace(decision, about=about)
         answer = self.approvals.foresee(query, facts, decision)
-        return decision if answer is None else _answered(query, decision, answer)
+        return decision if answer is None else decide_answered(query, decision, answer)
 
     async def _describe(self, query: PolicyQuery, facts: CallFacts) -> dict[str, Any]:
         """Returns all facts that a person needs to approve this call."""
@@ -222,24 +308,27 @@ class ToolCallRunner:
         try:
             needs = await self.tools.needs(facts.call)
         except ToolRetry as error:
-            return _invalid(error)
+            return make_invalid(str(error))
         for need in needs:
             query = facts.query_for(need)
             decision = await self._decide(query, facts, [])
-            denied = self._denied(decision, facts.call)
+            denied = self._denied(decision, facts)
             if denied is not None:
                 return denied
-            if decision.rule == _APPROVED:
+            if decision.rule == APPROVED:
                 granted.add(need.capability)
         return None
 
-    def _denied(self, decision: Decision, call: ToolCall) -> Outcome | None:
+    def _denied(self, decision: Decision, facts: CallFacts) -> Outcome | None:
         if decision.verdict == "allow":
             return None
         data: dict[str, Any] = {"rule": decision.rule}
+        if decision.verdict == "ask" and not facts.may_ask:
+            return replace(CALL_AGAIN, data=data)
+        call = facts.call
         if decision.verdict == "deny":
             text = f"Denied: {decision.why}"
-            hint = "Do it in another way, or ask the person to allow it."
+            hint = "Do it another way, or ask the person to allow it."
             return Outcome(status="denied", code="denied", content=text, hint=hint, data=data)
         data["call"] = {"tool": call.tool, "args": call.args}  # to make it again
         text = f"Not approved: {decision.why}"
@@ -261,28 +350,32 @@ class ToolCallRunner:
             if not isinstance(result, Spawn):
                 if call.tool == "ask_user" and "problem" in result.data:
                     self._record.note_problem(str(result.data["problem"]))
-                return _with_files(result, grant)
+                return add_files(result, grant)
             if spawn is None:
                 raise ToolFailed("The tool asked for a child run, but child runs are disabled here.")
             return await spawn(result, call)
         except ToolRetry as error:
             hint = None if call.tool in TOOLS else "Call it again with other arguments."
-            return _invalid(error, hint)
+            return make_invalid(str(error), hint)
         except ToolFailed as error:
             return Outcome(status="failed", code="tool-failed", content=str(error))
         except ProwessError as error:
             self._check_record(error)
-            return _failed(error)
+            return make_failed(error)
         except Exception as error:  # noqa: BLE001 - a tool is foreign code, and its errors must not end the run
-            return _raised(call, error)
+            self._record.note_problem(describe_raised(call.tool, error))
+            return make_raised(call, error)
         except asyncio.CancelledError:
             if not self._record.broken:
-                interrupted = _interrupted(facts, time.monotonic() - began)
+                interrupted = make_interrupted(facts, time.monotonic() - began)
                 await self._end(call, interrupted)
             raise
 
     def _grant(self, facts: CallFacts, decision: Decision, granted: Collection[str], *, can_spawn: bool) -> CallGrant:
         call = facts.call
+        make_context = None
+        if self._make_context is not None:
+            make_context = partial(self._make_context, asyncio.get_running_loop())  # a tool may run in another loop
         return CallGrant(
             decision=decision,
             redaction=self._secrets.redactor,
@@ -292,7 +385,7 @@ class ToolCallRunner:
             env=self._environment(facts),
             granted=frozenset(granted),
             on_output=self.watchers.get(call.id, self._on_output),
-            make_context=self._make_context,
+            make_context=make_context,
         )
 
     def _environment(self, facts: CallFacts) -> dict[str, str]:
@@ -403,64 +496,3 @@ async def _act_and_tell(
         return await act(call, before_end)
     finally:
         ended.set()
-
-
-def _answered(query: PolicyQuery, decision: Decision, answer: ApprovalAnswered) -> Decision:
-    """Returns the decision that a person's answer makes of a question."""
-    if answer.answer == "no":
-        why = answer.why or _said_no(query)
-        return Decision(verdict="deny", rule=_APPROVED, why=why)
-    rule = _APPROVED if answer.asked else "approval:given"
-    why = f"Approved: {answer.answer}."
-    return Decision(verdict="allow", rule=rule, why=why, limits=decision.limits)
-
-
-def _said_no(query: PolicyQuery) -> str:
-    names = ""
-    if query.kind == "capability":
-        packages = query.args.get("dependencies") or ()
-        names = ", ".join(map(str, packages))
-    if not names:
-        return "A person said no."
-    return f"A person said no to installing {names[:500]}."
-
-
-def _invalid(error: ToolRetry, hint: str | None = None) -> Outcome:
-    """Outcome of a call that the model has to write again."""
-    return Outcome(status="failed", code="invalid-call", content=str(error), hint=hint)
-
-
-def _raised(call: ToolCall, error: Exception) -> Outcome:
-    """Outcome of a tool that raised. Its place in the code is for people, in `data`, and not for the model."""
-    kind = type(error).__name__
-    text = f"{call.tool} raised {kind}: {error}"
-    data = {"raised": kind, "at": find_own_line(error)}
-    hint = "This is a mistake in the tool, not in the call."
-    return Outcome(status="failed", code="tool-raised", content=text[:2000], hint=hint, data=data)
-
-
-def _with_files(outcome: Outcome, grant: CallGrant) -> Outcome:
-    """Adds the files that a function wrote, which are files of the run like those of a script."""
-    if not grant.made:
-        return outcome
-    files = [*outcome.data.get("output_files", ()), *grant.made.values()]
-    return replace(outcome, data={**outcome.data, "output_files": files})
-
-
-def _failed(error: ProwessError) -> Outcome:
-    data: dict[str, Any] = {}
-    if isinstance(error, WorkspaceUnavailable):
-        data["unavailable"] = True
-    return Outcome(status="failed", code=str(error.code), content=error.message, hint=error.hint, data=data)
-
-
-def _interrupted(facts: CallFacts, seconds: float) -> Outcome:
-    content = "It was interrupted and has ended."
-    if facts.call.tool not in TOOLS:  # a thread cannot be killed
-        content = "It was given up, and what it does may still go on."
-    data: dict[str, Any] = {}
-    isolation = facts.context.isolation
-    if isolation is not None:  # a program: record its duration and isolation
-        data["isolation"] = record_isolation(isolation)
-        data["duration_ms"] = round(1000 * seconds)
-    return Outcome(status="interrupted", code="interrupted", content=content, data=data)

@@ -11,19 +11,22 @@ Every call uses the same policy, workspace and record. It does not matter if our
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
 from typing import Any
 
 from prowess import __version__
+from prowess._internal.json_values import parse_object
 from prowess.agent.approvals import ApprovalBook
 from prowess.agent.call_policy import CallPolicy
 from prowess.agent.call_repair import CallRepair
 from prowess.agent.context import Conversation
-from prowess.agent.context.render import SkillTextRenderer, make_safe
+from prowess.agent.context.render import SkillTextRenderer, make_safe, render_outcome
+from prowess.agent.implicit_load import ImplicitLoads
 from prowess.agent.prompt import SkillOffer, offered_tools
 from prowess.agent.recorder import EventWriter, Recorder, RecorderPart, SessionSecrets
 from prowess.agent.skill_loader import LoadedContents, SkillLoader
@@ -33,9 +36,9 @@ from prowess.core.events import Event, ModelReplied, PlanChanged, RunFinished, R
 from prowess.core.ports import CallGrant, SecretProvider, Toolset
 from prowess.core.tool_context import ToolContext
 from prowess.core.values import CatalogPlan, Outcome, Part, Plan, ToolCall, ToolSpec, Trigger
-from prowess.errors import ProwessError, ResourceNotFound, SkillDenied
-from prowess.policy.allowed_tools import canonical_tools
+from prowess.errors import ProwessError, ResourceNotFound, SkillDenied, SkillError
 from prowess.policy.decision import PolicyContext
+from prowess.skills.skill import Entry
 from prowess.tools.builtin import BuiltinTools, make_tools
 from prowess.tools.context_files import SessionFiles
 from prowess.tools.run.programs import Programs
@@ -98,7 +101,7 @@ class Toolkit:
         self._busy: set[asyncio.Future[None]] = set()  # calls that are being made
         names = [spec.name for spec in self._given_specs()]
         asking = [spec.name for spec in self._given_specs() if spec.requires_approval]
-        context = replace(policy.surroundings, given=frozenset(names), asking=frozenset(asking))
+        context = policy.surroundings._replace(given=frozenset(names), asking=frozenset(asking))
         self.offer: SkillOffer = SkillOffer(skills, policy, context, self.style)
         self._loader = SkillLoader(skills, work, self._contents, self.offer, self._record, self.secrets)
         self.shelf: LoadedSkills = self._make_shelf()
@@ -151,6 +154,12 @@ class Toolkit:
         )
         load = "select_skills" if self.style.protocol == "actions" else "skill_load"
         repair = CallRepair(self, load=load)
+        loads = ImplicitLoads(
+            self.work,
+            lambda ref: self.skills.catalog().find(ref),
+            self.conversation,
+            required=self.style.require_load,
+        )
         return ToolCallRunner(
             tools,
             policy,
@@ -159,17 +168,25 @@ class Toolkit:
             self.secrets,
             self.work,
             repair=repair,
+            loads=loads,
             on_ask=self.policy.on_ask,
             on_output=self._on_output,
             make_context=self._make_context,
         )
 
-    def _make_context(self, grant: CallGrant) -> ToolContext[Any]:
+    def _make_context(self, loop: asyncio.AbstractEventLoop, grant: CallGrant) -> ToolContext[Any]:
+        run = self.recorder.run_id
+
+        def is_over() -> bool:
+            if self.recorder.run_id != run:
+                return True
+            return self.conversation.finished is not None
+
         return ToolContext(
             session=self.recorder.key,
-            run=self.recorder.run_id,
+            run=run,
             call_id=grant.call_id,
-            files=SessionFiles(self.work, grant),
+            files=SessionFiles(self.work, grant, loop, is_over),
             deps=self.deps,
         )
 
@@ -183,15 +200,14 @@ class Toolkit:
     @property
     def instructions(self) -> str:
         """Text for the prompt: the catalog and the guidance. Empty if there are no skills."""
-        if self.style.offer is None:
-            return self.offer.render()
         return self.offer.render(self.offered_names())
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
         """Schemas of the tools that the model is told. Other tools and all aliases can be called, too."""
         enabled = self.policy.surroundings.enabled
-        return offered_tools(self.plan, self.style, self._own.specs(), self._given_specs(), enabled)
+        choices = self.offer.choices()
+        return offered_tools(self.plan, self.style, self._own.specs(), self._given_specs(), enabled, choices)
 
     def _given_specs(self) -> list[ToolSpec]:
         """Schemas of the tools that the caller added."""
@@ -205,7 +221,7 @@ class Toolkit:
         return {spec.name: spec.read_only for spec in self.calls.tools.specs()}
 
     def is_read_only(self, tool: str) -> bool:
-        name = canonical_tools(tool)[0]
+        name = self.calls.repair.find_tool(tool)
         return self._read_only.get(name, False)
 
     @property
@@ -232,9 +248,26 @@ class Toolkit:
         """Names of the tools that the model is told."""
         return [spec.name for spec in self.tools]
 
+    def offered_arguments(self, tool: str) -> Collection[str]:
+        """Names of the arguments of a tool that the model is told."""
+        specs = [spec for spec in self.tools if spec.name == tool]
+        return [name for spec in specs for name in spec.parameters.get("properties", ())]
+
     def find_skill_name(self, text: str) -> str | None:
         """Finds the skill that a text names, if a model may load it."""
         return self._loader.find_name(text)
+
+    def search(self, query: str, limit: int) -> Sequence[tuple[Entry, float]]:
+        """Ranks the skills that a model may see."""
+        return self._loader.search(query, limit)
+
+    def has_file(self, skill: str, path: str) -> bool:
+        """True if the skill is loaded and has a file of this path."""
+        try:
+            loaded = self.work.get(skill)
+        except SkillError:
+            return False
+        return any(file.path == path for file in loaded.skill.files)
 
     def last_reply(self) -> ModelReplied | None:
         return self.conversation.replied
@@ -281,12 +314,21 @@ class Toolkit:
     def with_skill_text(self, outcome: Outcome) -> Outcome:
         """Adds the texts that an outcome shows to its content."""
         data = outcome.data
-        content = outcome.content
-        if data.get("framed") is not True:
-            content = make_safe(content)
-        if outcome.status == "ok" and "show" in data:
-            content = "\n\n".join([content, *self._texts_for(data)])
-        return replace(outcome, content=content)
+        content = render_outcome(outcome) if outcome.status == "ok" else make_safe(outcome.content)
+        return replace(outcome, content=self.add_texts(data, content))
+
+    def add_texts(self, data: Mapping[str, Any], content: str) -> str:
+        """Adds the texts that an outcome shows to its content. Those of a skill that was loaded for it come first."""
+        if "show" not in data:
+            return content
+        told = self._texts_for(data)
+        loaded = data.get("loaded")
+        if loaded is None:
+            told.insert(0, content)
+        else:
+            told.insert(0, loaded)
+            told.append(content)
+        return "\n\n".join(told)
 
     def _texts_for(self, data: Mapping[str, Any]) -> list[str]:
         shown = self.conversation.shown
@@ -445,10 +487,14 @@ class Toolkit:
 
 
 def as_call(id: str, tool: str, args: object) -> ToolCall:
-    """Makes a call of what a model that is not ours wrote. Arguments that are no object are refused later."""
-    given: dict[str, Any] = {}
-    if isinstance(args, Mapping):
+    """Makes a call of what a model that is not ours wrote: an object, or its JSON text. What is no object is refused
+    when the call is made."""
+    if isinstance(args, bytes):
+        args = args.decode("utf-8", "replace")
+    if args is None or (isinstance(args, str) and not args.strip()):
+        given: dict[str, Any] = {}
+    elif isinstance(args, Mapping):
         given = dict(args)
-    elif args is not None:
-        given = {"arguments": args}
+    else:
+        given = parse_object(args if isinstance(args, str) else json.dumps(args, default=repr))
     return ToolCall(id=id, tool=str(tool), args=given)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from prowess.core.events import ApprovalAnswered, ProtocolName
 from prowess.core.ports import Approver, Asker, Policy
@@ -13,14 +12,14 @@ from prowess.core.values import CatalogPlan, Trigger
 from prowess.policy.decision import PolicyContext
 from prowess.policy.rules import Rules
 from prowess.skills.catalog import Catalog
+from prowess.skills.render import Format
 from prowess.skills.skill import Entry, Skill
 
 Offer = Literal["skills", "files"] | Sequence[str]  # skill tools, these and file tools, or names
 Search = Callable[[str, int], Sequence[tuple[Entry, float]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillAccess:
+class SkillAccess(NamedTuple):
     """Access to the skill library. Called each time, because the library can change during a session."""
 
     catalog: Callable[[], Catalog]
@@ -46,11 +45,10 @@ class StandingApprovals(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KitPolicy:
+class KitPolicy(NamedTuple):
     """Policy of a kit. Rules are read at each call, because a person may change them during a run."""
 
-    surroundings: PolicyContext = field(default_factory=PolicyContext)
+    surroundings: PolicyContext = PolicyContext()
     rules: Callable[[], Sequence[Rules]] = tuple
     objects: Sequence[Policy] = ()  # asked after the rules
     approvals: StandingApprovals | None = None
@@ -59,8 +57,7 @@ class KitPolicy:
     ask_unisolated: bool = False  # ask about calls that policy allows to run without isolation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KitStyle:
+class KitStyle(NamedTuple):
     """Options for the presentation and use of skills."""
 
     profile: Profile = "default"
@@ -72,10 +69,11 @@ class KitStyle:
     protocol: ProtocolName = "tools"
     offer: Offer | None = None  # tools for the model of another agent; None: those of the profile, and file tools
     prefix: str = ""  # of the names that this model uses; the kit itself uses plain names
+    catalog_format: Format = "xml"
+    require_load: bool = False  # the model has to load a skill before it uses it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HumanChannels:
+class HumanChannels(NamedTuple):
     """People who approve calls and answer questions."""
 
     approver: Approver | None = None

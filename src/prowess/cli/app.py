@@ -95,7 +95,7 @@ _GLOBAL: tuple[Callable[[Any], Any], ...] = (
     click.option("--config", "config_file", metavar="FILE", help="Use this configuration file for the project."),
     click.option("-C", "directory", metavar="DIR", help="Work as if started in DIR."),
 )
-_GLOBAL_NAMES = ("json", "verbose", "config_file", "directory")
+_CALL_NAMES = ("json", "verbose", "config_file", "directory", "store")
 
 
 def cli_command(name: str, *, example: str) -> Callable[[Callable[..., int | None]], click.Command]:
@@ -125,7 +125,7 @@ def _take_options(given: dict[str, Any]) -> dict[str, Any]:
     """Takes the options of the Call out of those of a command. A global option may also stand before the command."""
     inherited = click.get_current_context().find_root().params
     options: dict[str, Any] = {}
-    for key in _GLOBAL_NAMES:
+    for key in _CALL_NAMES:
         own = given.pop(key, None)
         options[key] = own or inherited.get(key)
     for key in BOUNDS:
@@ -251,6 +251,13 @@ source_option = click.option(
     "--source",
     type=click.Choice(["explicit", "project", "user", "url", "mcp", "builtin"]),
     help="Only skills of this source.",
+)
+
+
+store_option = click.option(
+    "--store",
+    metavar="STORE",
+    help="Another store, such as a program's: a path, sqlite:///runs.db, postgresql://….  [default: as configured]",
 )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from prowess.cli.screen import Screen
 from prowess.core.findings import Note, make_finding, visible
 from prowess.errors import ConfigError, ProwessError
-from prowess.runtime.runtime import Runtime, open_runtime
+from prowess.runtime.runtime import Runtime, open_runtime, shown_store
 from prowess.skills.roots import WORDS, is_missing, named_root
 from prowess.skills.scanner import Bounds
 
@@ -21,7 +21,7 @@ BOUNDS = ("max_depth", "max_entries", "nested")
 _COMMANDS = (
     r"\bprowess (?:(?P<skills>list|doctor|inspect|load|search)\b"
     r"|(?P<packs>install|update|uninstall|rollback|verify)\b"
-    r"|(?:sessions|runs|approvals|artifacts) list\b|config show\b)"
+    r"|(?P<records>(?:sessions|runs|approvals) list)\b|artifacts list\b|config show\b)"
 )
 
 
@@ -127,6 +127,9 @@ class Call:
     def runtime(
         self, *, roots: Sequence[str] = (), without_files: bool = False, flags: dict[str, Any] | None = None
     ) -> Iterator[Runtime]:
+        store = self.options.get("store")
+        if store:
+            flags = {**(flags or {}), "store": store}
         with open_runtime(
             cwd=self.cwd,
             environ=os.environ,
@@ -159,9 +162,11 @@ class Call:
             found = make_finding(note, visible(root.path))
             self.screen.note(f"warning: {found.path}: {found.message} {found.hint} [{code}]")
 
-    def where(self) -> list[str]:
-        """Returns the options that say which project the call is about."""
+    def where(self, *, store: bool = False) -> list[str]:
+        """Returns the options that say which project the call is about, and which `store`."""
         words: list[str] = []
+        if store and self.options.get("store"):
+            words += ["--store", shown_store(self.options["store"])]
         directory = self.options.get("directory")
         if directory:
             words += ["-C", str(directory)]
@@ -183,7 +188,7 @@ class Call:
             about_packs += ["--to", place]
 
         def complete(found: re.Match[str]) -> str:
-            words = [*found[0].split(), *self.where()]
+            words = [*found[0].split(), *self.where(store=found["records"] is not None)]
             if found["skills"]:
                 words += about_skills
             elif found["packs"]:

@@ -34,6 +34,7 @@ HELP = {
 }
 _LINE = re.compile(r"/(?P<name>[^\s/]+)(?:\s+(?P<rest>.*))?", re.DOTALL)
 _SKILL = re.compile(r"/skill:(?P<name>\S+)(?P<rest>.*)", re.DOTALL)
+_ENDED = "last turn"
 _MARKS = {"completed": "x", "in_progress": ">", "pending": " "}
 
 
@@ -166,10 +167,12 @@ class Commands:
 
     def _skills(self) -> None:
         loaded = self.skills.ids()
+        ended = self.skills.ended()
         rows: list[tuple[str, str, str]] = []
         for entry in self._visible():
             name = printable(entry.name)
             mark = "loaded" if entry.id in loaded else ""
+            mark = _ENDED if entry.id in ended else mark
             rows.append((name, mark, printable(one_line(entry.description, 1024))))
         if not rows:
             self._say("There are no skills. See: prowess doctor")
@@ -178,7 +181,9 @@ class Commands:
         else:
             width = max(len(name) for name, _, _ in rows)
             for name, mark, description in rows:
-                self._say(f"  {name:<{width}}  {mark:<6}  {one_line(description, 80)}")
+                self._say(f"  {name:<{width}}  {mark:<{len(_ENDED)}}  {one_line(description, 80)}")
+        if ended:
+            self._note(f"{_ENDED}: unloaded after that turn; /load NAME puts a skill to use again.")
 
     def _write_table(self, rows: Sequence[Sequence[str]], *, cut: bool) -> None:
         """Writes rows that fit the width of the terminal. The last column is cut there, or else wrapped."""

@@ -16,6 +16,7 @@ import prowess
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import NoReturn
 
 COMPLETING = "_PROWESS_COMPLETE"  # variable that a shell sets when it wants completions
 
@@ -62,6 +63,24 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "read-properties": ("prowess.cli.commands.reference", "Print a skill's properties as the reference library does."),
     "to-prompt": ("prowess.cli.commands.reference", "Print the XML of some skills as the reference library does."),
 }
+
+
+def run_process() -> NoReturn:
+    """Runs the command line of this process, and ends the process without freeing its objects one by one, which takes
+    as long as `prowess list`. A process with another thread ends in the usual way, which waits for it."""
+    code = main()
+    threading = sys.modules.get("threading")
+    if threading is not None and threading.active_count() == 1:
+        import atexit
+
+        atexit._run_exitfuncs()
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except OSError:
+            sys.exit(code)  # the interpreter tells that its output was lost
+        os._exit(code)
+    sys.exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from prowess.cli.app import Call, executor_option, roots_option, source_option
+from prowess.cli.app import Call, executor_option, roots_option, source_option, store_option
 from prowess.errors import ConfigError
 
 # option -> the setting that it replaces for this call
@@ -45,6 +45,7 @@ _TASK: _Options = (
 )
 _SESSION: _Options = (
     click.option("--session", metavar="ID", help="Go on in this session.  [default: a new one]"),
+    store_option,
     click.option("--resume", is_flag=True, help="Go on with the run that was cut off, waits or met a limit."),
     yes_option,
     click.option(
@@ -129,7 +130,7 @@ def check_options(given: dict[str, Any]) -> None:
 
 def command_to_answer(call: Call, call_id: str, answer: str, session: str) -> str:
     """Returns the command that answers the question of one call."""
-    words = ["prowess", "approvals", "answer", *call.where()]
+    words = ["prowess", "approvals", "answer", *call.where(store=True)]
     words += [call_id, answer, "--session", session]
     return shlex.join(words)
 
@@ -138,7 +139,7 @@ def command_to_go_on(
     call: Call, given: dict[str, Any], session: str, *more: str, yes: Sequence[str] = (), command: str = "run"
 ) -> str:
     """Returns the command that goes on in this session, with the options of this call."""
-    words = ["prowess", command, *call.where()]
+    words = ["prowess", command, *call.where(store=True)]
     words += _resume_arguments(given)
     words += ["--session", session, *more]
     approved = dict.fromkeys([*given["yes"], *yes])

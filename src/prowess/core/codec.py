@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 _SCALARS = frozenset({str, int, float, bool, NoneType})
 
 T = TypeVar("T")
+ADDED = {"added": True}  # metadata of a field that older records do not have
 
 
 def to_json(value: Any) -> Any:
     """Converts to plain JSON data. Tuples become lists, named tuples objects. A field that is None stays, because
-    readers rely on it. A field that is not compared (`field(compare=False)`) is left out."""
+    readers rely on it, unless it is marked as `ADDED`: then a line of an older record is written with the same bytes. A
+    field that is not compared (`field(compare=False)`) is left out."""
     kind = type(value)
     if kind in _SCALARS:
         return value
@@ -38,6 +40,9 @@ def to_json(value: Any) -> Any:
         for name in names:
             item = getattr(value, name)
             found[name] = item if type(item) in _SCALARS else to_json(item)  # a call less for most
+        for name in _added_names(kind):
+            if found[name] is None:
+                del found[name]
         return found
     if kind is dict or isinstance(value, Mapping):
         for key, item in value.items():
@@ -56,6 +61,13 @@ def _field_names(cls: type) -> tuple[str, ...]:
     if is_dataclass(cls):
         return tuple(field.name for field in fields(cls) if field.compare)
     return getattr(cls, "_fields", ()) if issubclass(cls, tuple) else ()
+
+
+@cache
+def _added_names(cls: type) -> tuple[str, ...]:
+    if is_dataclass(cls):
+        return tuple(field.name for field in fields(cls) if "added" in field.metadata)
+    return ()
 
 
 def from_json(cls: type[T], data: Any) -> T:

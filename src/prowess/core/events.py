@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal
 
-from prowess.core.codec import from_json, to_json
+from prowess.core.codec import ADDED, from_json, to_json
 from prowess.core.values import (
     CatalogPlan,
     Decision,
@@ -29,6 +29,7 @@ from prowess.core.values import (
 )
 
 SCHEMA = "prowess.events/1"
+REQUEST_FORM = "2"  # in `versions` of runs since only a reply follows tool results; older records name none
 EPHEMERAL = frozenset({"text_delta", "call_delta"})  # sent while it happens; never numbered, never stored
 PLACE = ("seq", "at", "tenant", "app", "user", "session", "run", "type", "prev", "hash")  # not fields of events
 
@@ -76,7 +77,7 @@ class RunStarted(EventValue):
     schema: str = SCHEMA
     model: str
     protocol: ProtocolName = "tools"
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)  # of programs, and of the form of requests
     request: str = ""
     attachments: tuple[Part, ...] = ()
     load_mode: Literal["turn", "once", "session"] = "turn"
@@ -261,11 +262,13 @@ class SkillUnloaded(EventValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteAppended(EventValue):
-    """Text that the runtime, not the model or the user, added at the end of the request."""
+    """Text that the runtime, not the model or the user, added to the request. It stays there."""
 
     type: ClassVar[Literal["note_appended"]] = "note_appended"
     text: str
-    kind: str = "note"  # budget, skill, …
+    kind: str = "note"  # limit:…, skill, plan, hits, …
+    # Call whose result has it; "" is the user message. None in older records, where a note went with its epoch.
+    call_id: str | None = field(default=None, metadata=ADDED)
 
 
 NO_SUMMARY = "No summary: "  # prefix of the error message when a model was asked for a summary and gave none
@@ -310,10 +313,15 @@ class RunFinished(EventValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownEvent:
-    """Event of a newer release, kept unchanged."""
+    """Event of a newer release, kept unchanged. Its type is a name that no event of this release has. Type checkers are
+    told a literal, so that `event.type == "text_delta"` narrows an event to TextDelta."""
 
-    type: str
+    type: Literal["unknown"]
     data: dict[str, Any] = field(default_factory=dict)
+
+    if typing.TYPE_CHECKING:
+
+        def __init__(self, *, type: str, data: dict[str, Any] = ...) -> None: ...
 
     def to_dict(self) -> dict[str, Any]:
         return {"type": self.type, **to_json(self.data)}

@@ -17,6 +17,7 @@ from prowess.core.events import (
     Envelope,
     ErrorRaised,
     ModelReplied,
+    NoteAppended,
     TextDelta,
 )
 from prowess.core.values import (
@@ -105,7 +106,10 @@ class Shortened(NamedTuple):
 
 @runtime_checkable
 class RecordedModel(Protocol):
-    """Model that plays back a recorded run, and knows its requests."""
+    """Model that plays back a recorded run, and knows its requests. `request_form` is `versions["requests"]` of that
+    run; None: an older release recorded it."""
+
+    request_form: str | None
 
     def expect(self, sha256: str, bytes: int) -> None:
         """Takes the next request, as `model_requested` describes it."""
@@ -113,6 +117,11 @@ class RecordedModel(Protocol):
 
     def shortened(self, run: str, task: str, *, take: bool = False) -> Shortened | None:
         """Returns how the recorded run was shortened before the next request of `run`; with `take`, only once."""
+        ...
+
+    def recorded_notes(self, run: str, task: str) -> Sequence[NoteAppended]:
+        """Returns the recorded notes of the next request of `run`."""
+        ...
 
 
 class ShownSkill(NamedTuple):
@@ -125,15 +134,16 @@ class ShownSkill(NamedTuple):
 
 
 class SkillsInRequest(NamedTuple):
-    """Skills behind the text of a request."""
+    """Skills and results behind the text of a request."""
 
     listed: Sequence[ShownSkill] = ()  # in the catalog
     loaded: Mapping[str, ShownSkill] = {}  # by the ref of the part that shows the skill
+    results: Mapping[str, Mapping[str, Any]] = {}  # `data` of the outcome of each call, by its id
 
 
 @runtime_checkable
 class SkillReader(Protocol):
-    """Optional power of a model: it takes the skills of a request as values, and parses no rendered text."""
+    """Optional power of a model: takes the skills and results of a request as values, and parses no rendered text."""
 
     async def reply_with_skills(
         self,
@@ -176,7 +186,7 @@ class CallGrant:
     make_context: Callable[[CallGrant], ToolContext[Any]] | None = None  # of this grant; None: outside of an agent
 
     def context(self) -> ToolContext[Any]:
-        """Makes the context of this call, in the event loop of the session."""
+        """Makes the context of this call."""
         if self.make_context is None:
             raise ToolFailed("The tool needs a ToolContext, and was called without an agent.")
         return self.make_context(self)

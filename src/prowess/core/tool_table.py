@@ -34,7 +34,8 @@ class ToolTraits(NamedTuple):
     arguments: Mapping[str, Argument]
     positional: tuple[str, ...] = ()  # arguments that unnamed words of a person stand for, in this order
     aliases: tuple[str, ...] = ()  # names in other systems; one name may stand for several tools
-    risk: Risk = "low"  # a tool of high risk exists only when tools.enable names it
+    risk: Risk = "low"  # a tool of high risk exists only when tools.enable names it, or if it `writes_workspace`
+    writes_workspace: bool = False  # allowed below work/ and out/ where programs run isolated
     narrowed_by_allowed_tools: bool = True
     runs_commands: bool = False
     path_argument: str | None = None
@@ -42,10 +43,11 @@ class ToolTraits(NamedTuple):
     url_argument: str | None = None
     ends_work: bool = False  # watches or ends what was allowed before; a denied skill can always be ended
     takes_unloaded: bool = False  # also works on a skill that is not loaded
+    loads_first: bool = False  # a skill that is not loaded is loaded before the call
     reads_resources: bool = False  # its result names files of a skill that were read
     is_counted: bool = True  # counts against limits.calls
     offered: Literal["always", "with-skills", "with-search", "with-executor"] = "with-skills"
-    profiles: tuple[Profile, ...] = ()  # profiles that offer it; file tools and enabled tools are offered apart
+    profiles: tuple[Profile, ...] = ()  # profiles that offer it; tools.enable offers it in every profile
     forms: Mapping[Profile, ToolForm] = {}
     short_schemas: Mapping[str, dict[str, Any]] = {}  # of its fields, in all profiles but `full`
 
@@ -65,11 +67,11 @@ _SHELLS = ("Bash", "Shell", "run_shell_command")
 _EVERY: tuple[Profile, ...] = ("default", "lean", "full")
 _TEXT_LIST = {"type": "array", "items": {"type": "string"}}
 _RUN_SCHEMAS: dict[str, dict[str, Any]] = {
-    "command": {"type": "string", "description": "for bash -c"},
+    "command": {"type": "string", "description": "shell command line"},
     "script": {"type": "string", "description": "instead: a file of the skill"},
-    "args": _TEXT_LIST,
-    "cwd": {"type": "string", "description": "in the skill, or $WORK_DIR"},
-    "env": {"type": "object", "additionalProperties": {"type": "string"}},
+    "args": {**_TEXT_LIST, "description": "of script"},
+    "cwd": {"type": "string", "description": "default: the skill's folder"},
+    "env": {"type": "object"},
     "inputs": {
         "type": "array",
         "items": {"type": "object"},
@@ -84,7 +86,8 @@ _RUN_SCHEMAS: dict[str, dict[str, Any]] = {
     "output_files": {**_TEXT_LIST, "description": "globs, such as out/*.txt"},
     "timeout": {"type": "number", "description": "seconds"},
 }
-_RUN_TEXT = "Run a command or script that a loaded skill documents, isolated; results belong in out/."
+_RUN_TEXT = "Run a command or script that a skill asks for, isolated."
+_READ_TEXT = "Read a file of a skill, or a section of it."
 _PLAN_TEXT = "Keep the plan of a task with several steps."
 
 _ROWS = (
@@ -97,7 +100,7 @@ _ROWS = (
         narrowed_by_allowed_tools=False,
         reads_resources=True,
         profiles=_EVERY,
-        forms={"lean": ToolForm(fields=("skill", "docs"))},
+        forms={"lean": ToolForm("Load a skill's instructions.", ("skill",))},
     ),
     ToolTraits(
         name="skill_search",
@@ -139,10 +142,9 @@ _ROWS = (
         aliases=("load_resource",),
         narrowed_by_allowed_tools=False,
         reads_resources=True,
+        loads_first=True,
         profiles=_EVERY,
-        forms={
-            "lean": ToolForm("Read a file of a loaded skill, or a section of it.", ("skill", "path", "section")),
-        },
+        forms={"default": ToolForm(_READ_TEXT), "lean": ToolForm(_READ_TEXT, ("skill", "path", "section"))},
     ),
     ToolTraits(
         name="skill_unload",
@@ -161,10 +163,11 @@ _ROWS = (
         aliases=(*_SHELLS, "run_script"),
         risk="medium",
         runs_commands=True,
+        loads_first=True,
         offered="with-executor",
         profiles=_EVERY,
         forms={
-            "default": ToolForm(_RUN_TEXT, tuple(name for name in _RUN if name not in ("stdin", "install"))),
+            "default": ToolForm(_RUN_TEXT, tuple(name for name in _RUN if name != "install")),
             "lean": ToolForm(_RUN_TEXT, ("skill", "command", "script", "args", "output_files")),
         },
         short_schemas=_RUN_SCHEMAS,
@@ -177,6 +180,7 @@ _ROWS = (
         aliases=_SHELLS,
         risk="medium",
         runs_commands=True,
+        loads_first=True,
         offered="with-executor",
         profiles=("full",),
     ),
@@ -220,7 +224,7 @@ _ROWS = (
         narrowed_by_allowed_tools=False,
         is_counted=False,
         offered="always",
-        profiles=_EVERY,
+        profiles=("full",),
         forms={"default": ToolForm(_PLAN_TEXT), "lean": ToolForm(_PLAN_TEXT, ("plan",))},
     ),
     ToolTraits(
@@ -239,6 +243,9 @@ _ROWS = (
         positional=("file_name",),
         aliases=("Read", "NotebookRead"),
         path_argument="file_name",
+        profiles=("default", "full"),
+        forms=dict.fromkeys(("default", "lean"), ToolForm("Read a text file, or lines of it.")),
+        short_schemas={"file_name": {"type": "string", "description": "path, artifact://name or skill://name/path"}},
     ),
     ToolTraits(
         name="list_dir",
@@ -248,6 +255,7 @@ _ROWS = (
         aliases=("Glob", "LS", "List"),
         path_argument="path",
         searches_below=True,
+        profiles=("full",),
     ),
     ToolTraits(
         name="grep",
@@ -263,6 +271,7 @@ _ROWS = (
         aliases=("Grep",),
         path_argument="path",
         searches_below=True,
+        profiles=("full",),
     ),
     ToolTraits(
         name="write_file",
@@ -271,7 +280,15 @@ _ROWS = (
         positional=("path", "content"),
         aliases=("Write", "Edit", "MultiEdit", "NotebookEdit"),
         risk="high",
+        writes_workspace=True,
         path_argument="path",
+        offered="with-executor",
+        profiles=("default", "full"),
+        forms=dict.fromkeys(("default", "lean"), ToolForm("Write a text file.")),
+        short_schemas={
+            "path": {"type": "string", "description": "below work/ or out/"},
+            "content": {"type": "string"},
+        },
     ),
     ToolTraits(
         name="delete_file",
@@ -322,11 +339,14 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 NEVER_NARROWED = frozenset(_named(lambda each: not each.narrowed_by_allowed_tools))
 COMMAND_TOOLS = _named(lambda each: each.runs_commands)
+LOADING_TOOLS = _named(lambda each: each.loads_first)
 SESSION_TOOLS = _named(lambda each: "session_id" in each.arguments)  # they work on a program that is running
 ENDING_TOOLS = _named(lambda each: each.ends_work)
 WATCHING_TOOLS = tuple(name for name in SESSION_TOOLS if name in ENDING_TOOLS)
-STEERING_TOOLS = (*COMMAND_TOOLS, *(name for name in SESSION_TOOLS if name not in ENDING_TOOLS))  # isolation matters
-SWITCHED_TOOLS = _named(lambda each: each.risk == "high")
-FILE_TOOLS = tuple(name for name in PATH_ARGUMENTS if name not in SWITCHED_TOOLS)
-WRITING_TOOLS = tuple(name for name in PATH_ARGUMENTS if name in SWITCHED_TOOLS)
+STEERING_TOOLS = (*COMMAND_TOOLS, *(name for name in SESSION_TOOLS if name not in ENDING_TOOLS))
+WORKSPACE_WRITERS = _named(lambda each: each.writes_workspace)
+TOOLS_BY_ISOLATION = (*STEERING_TOOLS, *WORKSPACE_WRITERS)  # what may be done depends on the isolation that holds
+SWITCHED_TOOLS = _named(lambda each: each.risk == "high" and not each.writes_workspace)
+FILE_TOOLS = tuple(name for name in PATH_ARGUMENTS if RISKS[name] == "low")
+WRITING_TOOLS = tuple(name for name in PATH_ARGUMENTS if RISKS[name] == "high")
 UNCOUNTED_TOOLS = _named(lambda each: not each.is_counted)

@@ -23,6 +23,7 @@ from prowess.core.events import (
     ErrorRaised,
     ModelReplied,
     ModelRequested,
+    NoteAppended,
     OutputRequested,
     ProtocolName,
     RunStarted,
@@ -34,6 +35,7 @@ from prowess.core.values import Message, ToolSpec
 from prowess.errors import ConfigError, ModelError
 
 MAX_LINE_BYTES = 64 << 20
+_Place = tuple[str | None, int]  # run, and the number of its requests before
 
 
 class Divergence(NamedTuple):
@@ -64,6 +66,7 @@ class ReplayModel:
         self.output: OutputRequested | None = None  # form of the answer
         self.schemas: bool = False
         self.catalog_tokens: int | None = None
+        self.request_form: str | None = None
         self._requests: dict[str, str] = {}  # recorded run -> its request
         recorded = list(events)
         for envelope in recorded:
@@ -73,12 +76,14 @@ class ReplayModel:
                 if self.started is None:
                     self.started = event
                     self.protocol = event.protocol
+                    self.request_form = event.versions.get("requests")
             elif isinstance(event, OutputRequested) and self.output is None:
                 self.output = event
                 self.schemas = event.native
             elif isinstance(event, CatalogPlanned) and self.catalog_tokens is None:
                 self.catalog_tokens = event.plan.tokens.budget
-        self._left, self._shortened = _pair(recorded)
+        self._notes: dict[_Place, list[NoteAppended]] = {}
+        self._left, self._shortened = _pair(recorded, self._notes)
         self.events: Sequence[Envelope] = recorded
         self._runs: dict[str, str | None] = {}  # id of a run that asks now -> id of the recorded run
         self._played: dict[str, int] = {}  # recorded run -> number of its requests played so far
@@ -117,6 +122,11 @@ class ReplayModel:
         if take:
             self._shortened.pop(place, None)
         return found
+
+    def recorded_notes(self, run: str, task: str) -> Sequence[NoteAppended]:
+        """Returns the recorded notes of the next request of `run`."""
+        place = self._place(run, task)
+        return self._notes.get(place, ())
 
     async def reply(
         self,
@@ -166,7 +176,7 @@ class ReplayModel:
                 return exchange
         return self._left[0] if self._left else None
 
-    def _place(self, run: str, task: str) -> tuple[str | None, int]:
+    def _place(self, run: str, task: str) -> _Place:
         """Returns the recorded run that this one repeats, and the number of its requests so far."""
         if run not in self._runs:
             self._runs[run] = self._find_run(task)
@@ -195,13 +205,16 @@ class ReplayModel:
         return f" Request {number} had {then} when it was recorded, and has {now} now."
 
 
-def _pair(events: Sequence[Envelope]) -> tuple[list[_Exchange], dict[tuple[str | None, int], Shortened]]:
-    """Pairs each reply with its request, and finds where the run was shortened.
+def _pair(
+    events: Sequence[Envelope], notes: dict[_Place, list[NoteAppended]]
+) -> tuple[list[_Exchange], dict[_Place, Shortened]]:
+    """Pairs each reply with its request, and finds where the run was shortened. Adds the notes of requests to `notes`.
 
-    A request that was tried again counts once. A shortening is found by run and by the number of requests before it.
+    A request that was tried again counts once. Notes and a shortening are found by run and by the number of requests
+    before them.
     """
     found: list[_Exchange] = []
-    shortened: dict[tuple[str | None, int], Shortened] = {}
+    shortened: dict[_Place, Shortened] = {}
     asked: dict[str, ModelRequested] = {}
     failed: dict[str, ErrorRaised] = {}
     for envelope in events:
@@ -219,6 +232,9 @@ def _pair(events: Sequence[Envelope]) -> tuple[list[_Exchange], dict[tuple[str |
                 found.append(_Exchange(run, request, None))
             number = sum(each.run == run for each in found)
             shortened[run, number] = Shortened(event, failure)
+        elif isinstance(event, NoteAppended):
+            number = sum(each.run == run for each in found)
+            notes.setdefault((run, number), []).append(event)
         elif isinstance(event, ErrorRaised) and event.message.startswith(NO_SUMMARY):
             failed[run] = event
     return found, shortened

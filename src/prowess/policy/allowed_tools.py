@@ -54,7 +54,7 @@ class AllowRule(NamedTuple):
     """Parsed entry: its tools, and a pattern for their calls."""
 
     entry: str
-    tools: tuple[str, ...]  # Prowess or foreign names; a name with `*` is a pattern
+    tools: tuple[str, ...]  # Prowess or foreign names; a name with `*` is a pattern. The last one is as written
     kind: Literal["any", "command", "path", "host"] = "any"
     words: tuple[str, ...] = ()  # the words of a command
     prefix: bool = False  # more words may follow
@@ -220,8 +220,9 @@ def _parse_entry(entry: str) -> AllowRule | None:
     if not found:
         return None
     name = found[1]
-    tools = canonical_tools(name)
-    if found[2] is None or set(tools) <= NEVER_NARROWED:
+    ours = canonical_tools(name)
+    tools = tuple(dict.fromkeys((*ours, name)))  # the caller may have given a tool of this name
+    if found[2] is None or set(ours) <= NEVER_NARROWED:
         return AllowRule(entry, tools)
     pattern = found[2].strip()
     if pattern == "*":

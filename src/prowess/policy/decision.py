@@ -11,7 +11,7 @@ worse case: unknown isolation is no isolation, and a skill not known to be trust
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from prowess.core.isolation import was_isolated
@@ -21,7 +21,9 @@ from prowess.core.tool_table import (
     ENDING_TOOLS,
     NEVER_NARROWED,
     RISKS,
+    SWITCHED_TOOLS,
     WATCHING_TOOLS,
+    WORKSPACE_WRITERS,
     Risk,
 )
 from prowess.core.values import USER_SCOPE, Decision, Isolation, Verdict
@@ -59,8 +61,7 @@ _STRICTNESS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 _SAYS: dict[Verdict, str] = {"allow": "allows this", "ask": "asks before this", "deny": "forbids this"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyContext:
+class PolicyContext(NamedTuple):
     """Facts around a call: configuration, grants, and the isolation that the executor really enforces."""
 
     isolation: Isolation | None = None
@@ -73,7 +74,7 @@ class PolicyContext:
     given: frozenset[str] = frozenset()  # tools that the caller added, and so wants to be called
     granted: frozenset[str] = frozenset()  # capabilities that a person granted for this request
     grants: frozenset[str] = frozenset()  # ids of skills whose list a person lets grant, for their current content
-    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # tool -> limits it must keep
+    limits: Mapping[str, Mapping[str, Any]] = {}  # tool -> limits it must keep
     find_program: FindProgram = unlocated  # maps a name to the system file that the run would start
 
 
@@ -174,8 +175,11 @@ def asked_isolated(decision: Decision) -> bool | None:
 
 def _by_configuration(request: PolicyQuery, around: PolicyContext) -> Decision | None:
     tool = request.tool
-    if find_risk(tool) == "high" and tool not in around.enabled:
+    if tool in SWITCHED_TOOLS and tool not in around.enabled:
         why = f"{tool} is switched off. A person can enable it: tools.enable = ['{tool}']."
+        return _deny("config:tools.enable", why)
+    if tool in WORKSPACE_WRITERS and tool not in around.enabled and not _stays_in_workspace(request):
+        why = f"{tool} writes below work/ and out/. A person can open other folders: tools.enable = ['{tool}']."
         return _deny("config:tools.enable", why)
     needs_isolation = tool in COMMAND_TOOLS or request.kind == "capability"
     if around.require_isolation and needs_isolation and not is_isolated(around.isolation):
@@ -405,6 +409,9 @@ def _by_table(request: PolicyQuery, around: PolicyContext) -> Decision:
         return _by_capability(request, around)
     if risk == "low":
         return Decision(verdict="allow", rule="table:low-risk", why=f"{request.tool} only reads.")
+    if request.tool in WORKSPACE_WRITERS and _stays_in_workspace(request) and is_isolated(around.isolation):
+        why = "It writes into the workspace, where programs run isolated."
+        return Decision(verdict="allow", rule="table:isolated-write", why=why)
     if risk == "high":
         why = f"{request.tool} changes or reaches what cannot be taken back, so a person is asked."
         return Decision(verdict="ask", rule="table:high-risk", why=why)
@@ -426,6 +433,20 @@ def _by_table(request: PolicyQuery, around: PolicyContext) -> Decision:
         return Decision(verdict="ask", rule=LOCAL_TRUSTED, why=why)
     why = "It would run on this machine without isolation, and its source is not trusted."
     return _deny("table:local-untrusted", why)
+
+
+def _stays_in_workspace(request: PolicyQuery) -> bool:
+    """True when the path is certainly below work/ or out/: spelled plainly, as the tool normalises it."""
+    path = request.args.get("path")
+    if not isinstance(path, str):
+        return False
+    top, *below = path.split("/")
+    if top not in ("out", "work") or not below:
+        return False
+    return _NOT_PLAIN.isdisjoint(below)
+
+
+_NOT_PLAIN = frozenset(("", ".", ".."))
 
 
 def _by_capability(request: PolicyQuery, around: PolicyContext) -> Decision:

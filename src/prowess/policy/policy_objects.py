@@ -53,18 +53,18 @@ def _ask(policy: Policy, call: ToolCall, decision: Decision, about: dict[str, An
     try:
         with catching(f"The policy {name}", ConfigError):
             answer: object = policy.decide(*shown)
+            if not isinstance(answer, Decision) or answer.verdict not in get_args(Verdict):
+                if iscoroutine(answer):
+                    answer.close()
+                return _deny(name, decision, f"The policy {name} returned no decision: {answer!r}")
+            why = str(answer.why)[:_MOST]
     except ProwessError as error:
         return _deny(name, decision, error.message)
-    if not isinstance(answer, Decision) or answer.verdict not in get_args(Verdict):
-        if iscoroutine(answer):
-            answer.close()
-        return _deny(name, decision, f"The policy {name} returned no decision: {answer!r}")
     if answer.verdict == decision.verdict:
         return decision, ""
     if stricter(answer, decision) is decision:
         problem = f"The policy {name} said {answer.verdict}, but it can only be stricter than {decision.verdict}."
         return replace(decision, why=f"{decision.why} {problem}"), problem
-    why = str(answer.why)[:_MOST]
     if not why or why == decision.why:
         why = f"The policy {name} says {answer.verdict}."
     return replace(decision, verdict=answer.verdict, rule=f"policy:{name}", why=why), ""

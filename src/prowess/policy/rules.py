@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
 from prowess._internal.toml_lines import parse_toml
@@ -66,12 +65,11 @@ _MOST_RULES = 1_000
 _MOST_TEXTS = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyQuery:
+class PolicyQuery(NamedTuple):
     """Question to the policy: one call of a tool, or a capability such as `install_dependencies`."""
 
     tool: str
-    args: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, Any] = {}
     skill: str | None = None  # id of the skill that the call names; None: it names none
     source: Source | None = None
     trusted: bool = False  # the skill's source is trusted
@@ -87,6 +85,7 @@ class PolicyRule(NamedTuple):
     verdict: Verdict
     why: str
     tools: tuple[str, ...] = ()
+    aliases: frozenset[str] = frozenset()  # names of `tools` in other systems, as written, in lower case
     args: tuple[tuple[str, tuple[str, ...]], ...] = ()
     skills: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -246,7 +245,8 @@ def fits(rule: PolicyRule, request: PolicyQuery, find_program: FindProgram = unl
 def fit(rule: PolicyRule, request: PolicyQuery, find_program: FindProgram = unlocated) -> Fit:
     """Matches every criterion. An unclear case matches a rule that asks or denies, and never one that allows."""
     strict = rule.verdict == "allow"
-    if rule.tools and not match_some_word(rule.tools, request.tool):
+    is_callers = request.tool.casefold() in rule.aliases  # our own tools were renamed before
+    if rule.tools and not is_callers and not match_some_word(rule.tools, request.tool):
         return Fit(False)
     if not _is_about_one(rule, request):
         return Fit(False)
@@ -254,6 +254,8 @@ def fit(rule: PolicyRule, request: PolicyQuery, find_program: FindProgram = unlo
         value = _said(request, name)
         if not _fits_argument(name, patterns, value, strict):
             return Fit(False)
+    if is_callers and (rule.paths or rule.commands):
+        return Fit(not strict, f"{request.tool} is a tool of the caller, so its path or command cannot be read.")
     if rule.paths and not fits_path(rule.paths, request.tool, request.args, strict=strict):
         return Fit(False)
     if not rule.commands or request.tool not in COMMAND_TOOLS:
@@ -322,8 +324,12 @@ def _parse_rule(item: Mapping[str, Any], number: int, path: str, line: int | Non
             refuse(path, line, f"command '{text[:60]}' of rule {number}: {command}", "Write how the command begins.")
         commands.append(command)
     tools: dict[str, None] = {}
+    aliases: set[str] = set()
     for name in texts["tool"]:
-        tools.update(dict.fromkeys(canonical_tools(name)))
+        ours = canonical_tools(name)
+        tools.update(dict.fromkeys(ours))
+        if name not in ours:
+            aliases.add(name.casefold())
     args: list[tuple[str, tuple[str, ...]]] = []
     for name in arguments:
         patterns = read_texts(arguments, name, number, path, line)
@@ -335,6 +341,7 @@ def _parse_rule(item: Mapping[str, Any], number: int, path: str, line: int | Non
         verdict=item["verdict"],
         why=why.strip(),
         tools=tuple(tools),
+        aliases=frozenset(aliases),
         args=tuple(args),
         skills=texts["skill"],
         sources=texts["source"],

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import codecs
-import html
 import json
 import os
 import re
@@ -273,6 +272,8 @@ def _percent_encoded(raw: bytes) -> Iterator[str]:
 
 def _escaped(raw: bytes) -> Iterator[str]:
     """Yields the value as in JSON, in Python, in HTML and in a shell's quotes."""
+    import html
+
     text = raw.decode("utf-8", "replace")
     in_json = json.dumps(text)[1:-1]
     yield in_json

@@ -446,6 +446,7 @@ _RULES: dict[str, Callable[[Any, Any], bool]] = {
     "skills.max_loaded": _lowers,
     "skills.max_bodies_per_turn": _lowers,
     "skills.budget": _lowers_budget,
+    "skills.require_load": _turns_on,
     "workspace.require_isolation": _turns_on,
     "workspace.require": _adds,
     "workspace.inline_bytes": _lowers,

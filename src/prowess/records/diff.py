@@ -39,6 +39,7 @@ from prowess.core.events import (
 
 _CALLS = (CallPlanned, CallDecided, ApprovalAsked, ApprovalAnswered, CallActed)
 _OF_THE_PLACE = (CallDecided, ApprovalAsked, ApprovalAnswered)
+_OF_LIMITS = ("limit:", "budget")  # kinds of notes; the second is that of older records
 _IN_REQUESTS = (EpochStarted, ModelReplied, CallActed, NoteAppended)
 _PROGRAM_RESULTS = ("exit_code", "timed_out")  # the only data of an outcome that is compared
 _NOT_COMPARED = {
@@ -148,7 +149,7 @@ def without_place(envelopes: Sequence[Envelope]) -> list[Envelope]:
         event = envelope.event
         if isinstance(event, _OF_THE_PLACE):
             continue
-        if isinstance(event, NoteAppended) and event.kind == "budget":
+        if isinstance(event, NoteAppended) and event.kind.startswith(_OF_LIMITS):
             continue
         if isinstance(event, CallActed) and "exit_code" in event.outcome.data:
             outcome = replace(event.outcome, content="")

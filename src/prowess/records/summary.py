@@ -122,13 +122,13 @@ def normalise(request: str) -> str:
 
 def summarise(envelopes: Iterable[Envelope], *, after: ChainHead = GENESIS) -> list[RunSummary]:
     """Returns the runs of a session in the order of their starts. `after` is the head before the first event."""
-    reader = _SummaryReader(after)
+    reader = SummaryReader(after)
     for envelope in envelopes:
         reader.add(envelope)
     return reader.found
 
 
-class _SummaryReader:
+class SummaryReader:
     """Reads the events of a session into the summaries of its runs."""
 
     def __init__(self, after: ChainHead) -> None:
@@ -304,7 +304,7 @@ def _resources(tool: str, outcome: Outcome) -> Iterator[dict[str, str]]:
         return
     paths = [data.get("path")]
     shown = data.get("show")
-    if isinstance(shown, list):
+    if isinstance(shown, list | tuple):
         paths += shown
     for path in paths:
         if isinstance(path, str) and path:
@@ -360,7 +360,7 @@ def _texts(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
     items: Iterable[tuple[object, Any]] = ()
     if isinstance(value, dict):
         items = value.items()
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         items = enumerate(value)
     for name, item in items:
         inner = f"{place}.{name}" if place else str(name)

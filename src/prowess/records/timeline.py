@@ -329,7 +329,7 @@ def _result(outcome: Outcome) -> str:
 
 
 def _output(outcome: Outcome) -> str:
-    """Returns what a script printed, if anything, instead of the JSON that the model is given."""
+    """Returns what a script printed, if anything, instead of the whole text that the model is given."""
     printed: list[str] = []
     for name in ("stdout", "stderr"):
         text = outcome.data.get(name)

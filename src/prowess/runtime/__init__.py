@@ -12,6 +12,7 @@
 - factories: makes executors, kits and sessions from the configuration
 - given_objects: policies, an executor and stores that a program gives as objects
 - kit_home: library, policy and loop that the sessions of a kit share
+- kit_preview: shows what a model would be shown
 - kit_session: `KitSession`, one conversation of another framework's agent
 - library: places of skills, `discover`, and libraries that can be read again
 - loop_thread: an event loop in a thread of its own

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from threading import Event
 from typing import Any, Generic, Literal, Self, TypedDict, Unpack
 
 from prowess.agent.agent import Limits, LoadMode, OutputT, Placement, Result
 from prowess.agent.observers import Observer
 from prowess.agent.session import Session
 from prowess.core.events import Envelope, ProtocolName
-from prowess.core.ports import Asker, Model, Toolset
+from prowess.core.ports import Asker, Model
 from prowess.core.values import Message, Plan, Usage
 from prowess.runtime.arguments import (
     AnyTools,
@@ -34,10 +36,15 @@ from prowess.runtime.arguments import (
     SecretsPart,
     SkillPlaces,
     StorePart,
+    as_names,
     as_observers,
     as_paths,
     as_toolsets,
     check_asker,
+    check_fields,
+    check_model_part,
+    check_options,
+    list_names,
     make_approver,
     make_limits,
     make_runtime,
@@ -46,9 +53,10 @@ from prowess.runtime.arguments import (
 from prowess.runtime.factories import SessionOptions, open_session
 from prowess.runtime.loop_thread import shared_loop
 from prowess.runtime.output_type import make_output
-from prowess.runtime.runtime import check_model
-from prowess.runtime.services.files import copy_files
+from prowess.runtime.runtime import shown_store
+from prowess.runtime.services.files import check_output_dir, copy_files
 from prowess.runtime.session_models import KeptModels
+from prowess.runtime.storage import path_of, store_name
 from prowess.stores.memory import MemoryEventLog
 from prowess.workspace.run_file import RunFile
 
@@ -134,8 +142,7 @@ class Agent(Generic[OutputT]):
         """Reads the configuration and checks the arguments. Opens nothing."""
         toolsets = as_toolsets(tools)
         check_asker(ask)
-        if isinstance(model, str):
-            check_model(model)
+        check_model_part(model)
         parts = read_parts(policy=policy, executor=executor, store=store, artifacts=artifacts, secrets=secrets)
         self._runtime = make_runtime([skills], settings, parts)
         self._observers = as_observers(on_event)
@@ -147,7 +154,7 @@ class Agent(Generic[OutputT]):
         self._options = SessionOptions(
             model=model,
             models=self._models,
-            approver=make_approver(approve, _names_of(toolsets)),
+            approver=make_approver(approve, list_names(toolsets)),
             asker=ask,
             toolsets=toolsets,
             instructions=instructions,
@@ -162,6 +169,18 @@ class Agent(Generic[OutputT]):
             output=None if output_type is None else make_output(output_type),
             deps=deps,
         )
+        check_fields(self._options, "instructions", "load_mode", "placement", "protocol", "on_ask", "summarise")
+
+    def __repr__(self) -> str:
+        model = self._options.model
+        configured = self._runtime.config.model
+        name = configured.provider or "offline"
+        if isinstance(model, str):
+            name = model
+        elif model is not None:
+            name = model.name
+        skills = self._runtime.describe_skills()
+        return f"Agent({name!r}{skills})"
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -220,6 +239,8 @@ class Agent(Generic[OutputT]):
         user: str = "default",
     ) -> AsyncIterator[AgentSession[OutputT]]:
         """Opens a conversation: a new one, or the one of this id, which goes on where it was."""
+        with PythonDoor():
+            check_options(session=id, must_exist=must_exist, tenant=tenant, app=app, user=user)
         options = replace(
             self._options,
             session=id,
@@ -233,7 +254,21 @@ class Agent(Generic[OutputT]):
         self._was_used = True
         with PythonDoor():
             async with open_session(self._runtime, options) as opened:
-                yield AgentSession(opened, self._observers)
+                yield AgentSession(opened, self._observers, store=self._find_store())
+
+    def _find_store(self) -> list[str] | None:
+        """Returns the options that name the store to a command; None if no other process can open it."""
+        log = self._options.log
+        if log is not None:
+            path = path_of(log)
+            if not os.path.isfile(path):
+                return None
+            return ["--store", os.path.abspath(path)]
+        config = self._runtime.config
+        if config.store is None:
+            return []
+        name = store_name(config, self._runtime.places)
+        return ["--store", shown_store(name)]
 
     def __enter__(self) -> Self:
         return self
@@ -260,9 +295,16 @@ class Agent(Generic[OutputT]):
 class AgentSession(Generic[OutputT]):
     """Open conversation of an agent."""
 
-    def __init__(self, session: Session, observers: Sequence[Observer] = ()) -> None:
+    def __init__(
+        self, session: Session, observers: Sequence[Observer] = (), *, store: Sequence[str] | None = None
+    ) -> None:
+        """Takes the options that name the store to a command, if one can open it."""
         self._session = session
         self._observers = observers
+        self._store = store
+
+    def __repr__(self) -> str:
+        return f"AgentSession({self.id!r})"
 
     @property
     def id(self) -> str:
@@ -302,13 +344,29 @@ class AgentSession(Generic[OutputT]):
         session = self._session
         recorder = session.kit.recorder
         with PythonDoor():
-            paths = as_paths(files)
+            check_options(resume=resume, output_dir=output_dir)
+            folder = None if output_dir is None else check_output_dir(output_dir)
+            paths, names = as_paths(files), as_names(use)
             async with recorder.watched_by([*self._observers, *as_observers(on_event)]):
-                result = await session.run(request, skills=list(use), files=paths, resume=resume, deps=deps)
-        result = replace(result, problems=tuple(recorder.problems))  # now the observers have seen all of it
-        if output_dir is None:
+                result = await session.run(request, skills=names, files=paths, resume=resume, deps=deps)
+        problems = tuple(recorder.problems)  # now the observers have seen all of it
+        result = replace(result, problems=problems, to_answer=self._find_command(result))
+        if folder is None:
             return result
-        return await asyncio.to_thread(_copy_files, result, os.fspath(output_dir))
+        stop = Event()
+        copying = asyncio.ensure_future(asyncio.to_thread(_copy_files, result, folder, stop))
+        try:
+            return await asyncio.shield(copying)
+        finally:
+            stop.set()  # a cancellation is raised when the file that is being written is whole
+            await asyncio.wait([copying])
+
+    def _find_command(self, result: Result[OutputT]) -> str:
+        """Returns the command that answers the first call that waits."""
+        if not result.waiting or self._store is None:
+            return ""
+        words = ["prowess", "approvals", "answer", result.waiting[0].id, "yes", "--session", self.id, *self._store]
+        return shlex.join(words)
 
     async def stream(
         self,
@@ -328,25 +386,22 @@ class AgentSession(Generic[OutputT]):
                 yield event
 
 
-def _copy_files(result: Result[OutputT], output_dir: str) -> Result[OutputT]:
-    """Copies the files of a run. Each of them is then read from its copy."""
-    folder = os.path.abspath(os.path.expanduser(output_dir))
+_REPLACE = "To replace it: file.save(path, force=True)."
+
+
+def _copy_files(result: Result[OutputT], folder: str, stop: Event) -> Result[OutputT]:
+    """Copies the files of a run, until `stop` is set. Each of them is then read from its copy."""
     files: list[RunFile] = []
     warnings: list[str] = []
     for file in result.files:
+        if stop.is_set():
+            break
         copies = copy_files(file.folder, [file.name], cwd=os.getcwd(), folder=folder, force=False)
-        warnings += copies.warnings
+        warnings += [text.replace("Add --force to replace it.", _REPLACE) for text in copies.warnings]
         if copies.paths:
             file = replace(file, folder=folder, below=file.name.removeprefix("out/"))
         files.append(file)
     return replace(result, files=tuple(files), warnings=(*result.warnings, *warnings))
-
-
-def _names_of(toolsets: Sequence[Toolset]) -> list[str]:
-    names: list[str] = []
-    for toolset in toolsets:
-        names.extend(spec.name for spec in toolset.specs())
-    return names
 
 
 async def _stream(

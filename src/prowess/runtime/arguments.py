@@ -20,26 +20,25 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import ContextDecorator
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
-from prowess.agent.agent import Limits
+from prowess.agent.agent import Limits, LoadMode, Placement
 from prowess.agent.observers import Observer
-from prowess.core.events import ApprovalAnswered
+from prowess.core.events import ApprovalAnswered, ProtocolName
 from prowess.core.ports import Approver, ArtifactStore, EventLog, Executor, Policy, SecretProvider, SkillSource, Toolset
-from prowess.core.tool_table import CAPABILITIES, RISKS
+from prowess.core.tool_table import ARGUMENTS
 from prowess.core.values import Decision, ToolCall
 from prowess.errors import ConfigError, ProwessError
 from prowess.runtime.given_objects import GivenArtifacts, GivenExecutor, GivenObjects, find_members
 from prowess.runtime.library import Library, LibraryView, as_places
 from prowess.runtime.policy_files import read_rules
-from prowess.runtime.runtime import Runtime, open_runtime
+from prowess.runtime.runtime import Runtime, check_model, open_runtime
 from prowess.runtime.settings import EXECUTORS, default_values
 from prowess.runtime.storage import store_name
 from prowess.skills.catalog import Catalog
 from prowess.skills.skill import Root, Skill
 from prowess.tools.base import Tool
-from prowess.tools.function import is_tool
-from prowess.tools.toolset import Joined, Tools, is_toolset
+from prowess.tools.toolset import Joined, Tools, is_tool, is_toolset
 
 SkillPlace = str | os.PathLike[str] | Root | Skill | SkillSource | Catalog | Library | LibraryView
 SkillPlaces = SkillPlace | Sequence[SkillPlace]
@@ -61,16 +60,23 @@ _NOT_THEIRS = (_OURS, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
 _KEYWORDS = (
     (re.compile(r"--(model|protocol|executor) ([\w:.-]+\w)"), r'\1="\2"'),
     (re.compile(r"--yes ([\w-]+)"), r'approve=["\1"]'),
+    (re.compile(r"--session (\S+\w)"), r'session="\1"'),
     (re.compile(r"without --resume"), "without resume=True"),
-    (re.compile(r"--resume\b"), "resume=True"),
-    (re.compile(r"--force\b"), "force=True"),
+    (re.compile(r"--(resume|force)\b"), r"\1=True"),
     (re.compile(r"--input\b"), "files=[…]"),
+    (re.compile(r"--root\b"), "skills=[…]"),
+    (re.compile(r"--output-dir\b"), "output_dir=…"),
     (re.compile(r'prowess run "…"'), 'agent.run("…")'),
+    (re.compile(r"prowess list\b(?: --all)?"), "prowess.discover(…)"),
+    (re.compile(r"See: prowess sessions list$"), "Leave out must_exist to begin it: session(id)."),
+    (re.compile(r"See: prowess sessions list; a run"), "A run"),
+    (re.compile(r"^command line: "), "settings: "),
 )
 
 
 def make_runtime(skills: Sequence[SkillPlaces], settings: Mapping[str, object] | None, parts: Parts) -> Runtime:
     """Reads the configuration, and checks the places of skills and stores."""
+    check_options(settings=settings)
     places = as_places(*skills, keyword="skills=")
     flags = {**_check_settings(settings or {}), **parts.settings}
     cwd = os.getcwd()
@@ -81,11 +87,78 @@ def make_runtime(skills: Sequence[SkillPlaces], settings: Mapping[str, object] |
         return runtime
 
 
+def check_options(**given: object) -> None:
+    """Refuses a value that its keyword cannot have."""
+    for keyword, value in given.items():
+        takes = _OPTIONS[keyword]
+        if any(_fits(value, each) for each in takes):
+            continue
+        known = [_KINDS.get(each) or repr(each) for each in takes]
+        hint = f"Give {' or '.join(known)}."
+        shown = _shown(value)
+        if isinstance(value, str):
+            shown = repr(value)[:80]
+        raise ConfigError(f"{keyword}={shown} cannot be used.", code="option-invalid", hint=hint)
+
+
+def _fits(value: object, wanted: object) -> bool:
+    if isinstance(wanted, type):
+        return isinstance(value, wanted)
+    return value is wanted or (isinstance(value, str) and value == wanted)
+
+
+def check_fields(options: object, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        check_options(**{name: value})
+
+
+_OPTIONS: Mapping[str, tuple[Any, ...]] = {  # values that a keyword can have, and their types
+    **dict.fromkeys(("instructions", "prefix", "tenant", "app", "user"), (str,)),
+    **dict.fromkeys(("summarise", "resume", "must_exist"), (bool,)),
+    "session": (str, None),
+    "settings": (Mapping, None),
+    "limits": (Limits, Mapping, None),
+    "load_mode": (*get_args(LoadMode), None),
+    "placement": (*get_args(Placement), None),
+    "protocol": (*get_args(ProtocolName), None),
+    "on_ask": ("wait", "deny"),
+    "offer": (str, Collection),
+    "files": (str, os.PathLike, Iterable),
+    "use": (str, Iterable),
+    "output_dir": (str, os.PathLike, None),
+}
+_KINDS = {
+    str: "a text",
+    bool: "True or False",
+    os.PathLike: "a path",
+    Mapping: "a mapping",
+    Limits: "prowess.Limits(…)",
+    Iterable: "a list",
+    Collection: "a list of names",
+}
+
+
+def as_names(use: Sequence[str]) -> list[str]:
+    """Returns names of skills. A text is one name."""
+    check_options(use=use)
+    names = [use] if isinstance(use, str) else list(use)
+    for name in names:
+        if not isinstance(name, str):
+            hint = 'Give names of skills, as in use=["pdf"].'
+            raise ConfigError(f"use=[{_shown(name)}] cannot be used.", code="option-invalid", hint=hint)
+    return names
+
+
 def as_paths(files: FilePaths) -> list[str]:
+    check_options(files=files)
     if isinstance(files, (str, os.PathLike)):
         files = [files]
     paths: list[str] = []
     for file in files:
+        if not isinstance(file, (str, os.PathLike)):
+            hint = 'Give paths, as in files=["sales.csv"].'
+            raise ConfigError(f"files=[{_shown(file)}] cannot be used.", code="option-invalid", hint=hint)
         path = os.path.expanduser(os.fspath(file))
         path = os.path.abspath(path)
         if not os.path.exists(path):
@@ -100,7 +173,7 @@ def _check_settings(settings: Mapping[str, object]) -> dict[str, Any]:
     for name in settings:
         if name in known:
             continue
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(str(name), known, n=1)
         hint = f"Did you mean '{near[0]}'?" if near else "See: prowess config show"
         raise ConfigError(f"There is no setting '{name}'.", code="option-unknown", hint=hint)
     return dict(settings)
@@ -108,6 +181,7 @@ def _check_settings(settings: Mapping[str, object]) -> dict[str, Any]:
 
 def make_limits(given: Limits | Mapping[str, Any] | None) -> Limits | None:
     """Returns the limits. A mapping has them by name."""
+    check_options(limits=given)
     if given is None or isinstance(given, Limits):
         return given
     for name in given:
@@ -135,7 +209,7 @@ def make_approver(approve: Approve, own: Sequence[str] = ()) -> Any:
         message = f"approve={repr(approve)[:80]} is neither names of tools nor a function."
         raise ConfigError(message, code="approve-invalid", hint=_APPROVE)
     allowed = frozenset(names)
-    known = sorted({*RISKS, *CAPABILITIES, *own})
+    known = sorted({*ARGUMENTS, *own})
     wrong = sorted(allowed.difference(known))
     if wrong:
         near = difflib.get_close_matches(wrong[0], known, n=1)
@@ -183,9 +257,26 @@ def check_asker(ask: Any) -> None:
 
 
 def as_observers(on_event: Observers) -> tuple[Observer, ...]:
-    if isinstance(on_event, Sequence):
-        return tuple(on_event)
-    return (on_event,)
+    several: list[Any] = [on_event]
+    if isinstance(on_event, Sequence) and not isinstance(on_event, str):
+        several = list(on_event)
+    for each in several:
+        if not callable(each):
+            hint = "Give a function of an event, or a list of functions."
+            raise ConfigError(f"on_event={_shown(each)} is no function.", code="option-invalid", hint=hint)
+    return tuple(several)
+
+
+def check_model_part(model: object) -> None:
+    """Refuses a name that is none, and an object that is no model."""
+    if isinstance(model, str):
+        check_model(model)
+    elif isinstance(model, type):
+        hint = f"Give an object: {model.__name__}(…)."
+        raise ConfigError(f"The model {model.__name__} is a class.", code="model-unknown", hint=hint)
+    elif model is not None and not (callable(getattr(model, "reply", None)) and hasattr(model, "name")):
+        hint = "Give a name such as 'openai:gpt-5' or 'offline', or an object of prowess.ports.Model."
+        raise ConfigError(f"{_shown(model)} is not a model.", code="model-unknown", hint=hint)
 
 
 def as_toolsets(given: AnyTools) -> list[Toolset]:
@@ -197,9 +288,21 @@ def as_toolsets(given: AnyTools) -> list[Toolset]:
     sets: list[Toolset] = []
     for each in several:
         sets.append(each if is_toolset(each) else Tools(each))
+    for name in list_names(sets):
+        if name in ARGUMENTS:
+            hint = "Give yours another name: prowess.tool(name=…)(function)."
+            raise ConfigError(f"There would be two tools '{name}': one is built in.", code="tool-duplicate", hint=hint)
     if len(sets) > 1:
         return [Joined(*sets)]
     return sets
+
+
+def list_names(toolsets: Sequence[Toolset]) -> list[str]:
+    """Names of all tools in these sets."""
+    names: list[str] = []
+    for toolset in toolsets:
+        names += [spec.name for spec in toolset.specs()]
+    return names
 
 
 _APPROVE = 'Give names, as in approve=["skill_run"], or a function of (call, decision).'
@@ -390,8 +493,6 @@ def _is_foreign(cause: BaseException) -> bool:
 
 
 def with_keywords(text: str) -> str:
-    if "--" not in text and "prowess run" not in text:
-        return text
     for pattern, keyword in _KEYWORDS:
         text = pattern.sub(keyword, text)
     return text

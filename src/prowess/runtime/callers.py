@@ -33,7 +33,11 @@ _WAIT_S = 5.0  # for observers, at the end of a call
 class Caller:
     """Place that a call came from. Its methods are used on the kit's loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: object) -> None:
+        """Takes the session that makes the call."""
+        self._owner = owner
+        self._outer = _CALLER.get()  # the call that this one was made in
+        self._is_serving = False
         self._told: asyncio.Queue[Told | None] = asyncio.Queue()
         self._say_behind: Callable[[], None] = lambda: None
         self._telling: asyncio.Task[None] | None = None
@@ -49,10 +53,21 @@ class Caller:
     async def serve(self, work: Coroutine[Any, Any, T]) -> T:
         """Does the work of a call. Ends when observers have been told everything, or after five seconds."""
         _CALLER.set(self)
+        self._is_serving = True
         try:
             return await work
         finally:
             await self._tell_rest()
+            self._is_serving = False
+
+    def owners(self) -> list[object]:
+        """Sessions that wait for code that runs here."""
+        owners: list[object] = []
+        if self._outer is not None:
+            owners = self._outer.owners()
+        if self._is_serving:
+            owners.append(self._owner)
+        return owners
 
     def tell(self, what: Callable[[], object], feed: ObserverFeed) -> None:
         """Calls an observer there, after what was told before. Does not wait."""
@@ -83,8 +98,8 @@ class Caller:
 class AwaitingCaller(Caller):
     """Caller that awaits a call in an event loop."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, owner: object) -> None:
+        super().__init__(owner)
         self._loop = asyncio.get_running_loop()
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -100,8 +115,8 @@ class AwaitingCaller(Caller):
 class BlockedCaller(Caller):
     """Caller whose thread waits for a call, and meanwhile runs what the call needs from it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, owner: object) -> None:
+        super().__init__(owner)
         self._thread = threading.get_ident()
         self._work: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._under_way = 0  # work that is being done, without work that waits for more of it
@@ -170,6 +185,12 @@ class BlockedCaller(Caller):
 
 
 _CALLER: ContextVar[Caller | None] = ContextVar("prowess-caller", default=None)
+
+
+def find_waiting_sessions() -> list[object]:
+    """Sessions with a call that waits for the code that asks. It cannot wait for their end."""
+    caller = _CALLER.get()
+    return [] if caller is None else caller.owners()
 
 
 async def run_at_caller(function: Callable[..., Any], *args: Any) -> Any:

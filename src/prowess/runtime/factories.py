@@ -10,14 +10,12 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from prowess.agent.agent import AgentSpec, Limits, LoadMode, Placement, new_run
 from prowess.agent.observers import Observer
 from prowess.agent.output import OutputForm
-from prowess.agent.prompt import render_system
-from prowess.agent.recorder import Recorder
+from prowess.agent.recorder import Recorder, new_run
 from prowess.agent.toolkit import Toolkit
 from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, Offer, SkillAccess
 from prowess.core.events import ProtocolName
@@ -33,19 +31,18 @@ from prowess.core.ports import (
     SecretProvider,
     Toolset,
 )
-from prowess.core.tool_table import Profile
-from prowess.core.values import Lease, SessionKey, ToolSpec, Usage, describe_model, find_cost
+from prowess.core.values import SessionKey, Usage, describe_model, find_cost
 from prowess.errors import ConfigError, ProwessError
 from prowess.policy.approvals import UserApprovals
 from prowess.policy.secrets import ConfiguredSecrets
 from prowess.runtime.config import Config, ConfigPlaces
 from prowess.runtime.given_objects import GivenObjects, GivenSecrets
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
-from prowess.runtime.recorded_output import find_recorded_output
 from prowess.runtime.session_models import KeptModels, find_model, find_recording, make_model
 from prowess.runtime.settings import EXECUTORS
 from prowess.runtime.storage import (
     check_known,
+    is_in_memory,
     name_log,
     new_session,
     open_log,
@@ -57,11 +54,8 @@ from prowess.runtime.storage import (
 )
 from prowess.skills.load import load_published
 from prowess.skills.skill import Entry, Skill
-from prowess.stores.memory import MemoryEventLog
-from prowess.tools.builtin import advertised, slim
 from prowess.tools.run.packages import configured_packages
 from prowess.tools.session_work import SessionWork, WorkBackend, WorkOptions
-from prowess.workspace.executors.none import NoExecutor
 from prowess.workspace.executors.setup import OwnExecutorSetup
 from prowess.workspace.limits import parse_limits
 from prowess.workspace.process.client import Processes
@@ -71,6 +65,7 @@ from prowess.workspace.scripts.environments import Environments
 from prowess.workspace.session_folder import hold_session
 
 if TYPE_CHECKING:
+    from prowess.agent.agent import AgentSpec, Limits, LoadMode, Placement
     from prowess.agent.session import Session
     from prowess.runtime.runtime import Runtime
 
@@ -211,6 +206,9 @@ async def _find_model(runtime: Runtime, options: SessionOptions) -> Model:
 
 
 def _make_agent(runtime: Runtime, options: SessionOptions, model: Model) -> AgentSpec:
+    from prowess.agent.agent import AgentSpec, Limits  # only a session needs them
+    from prowess.runtime.recorded_output import find_recorded_output
+
     config = runtime.config
     name = str(getattr(model, "name", ""))
     limits = options.limits or Limits(**config.limits._asdict())
@@ -268,8 +266,7 @@ async def _open_kit(
     recorder = await _open_recorder(runtime, options, log, key)
     skills = skill_access(runtime, f"{work.options.dir}/trees", model)
     policy = make_policy(runtime, options)
-    style = find_style(config, options.instructions, model, objects=options.objects)
-    style = replace(style, offer=options.offer, prefix=options.prefix)
+    style = find_style(config, options, model)
     people = HumanChannels(approver=options.approver, asker=options.asker)
     secrets: SecretProvider = ConfiguredSecrets(config.secrets, runtime.environ, places.project)
     given = options.objects.secrets
@@ -319,7 +316,7 @@ async def _open_work(
     """Makes the work of a session. The stack closes what is behind it."""
     config = runtime.config
     settings = config.workspace
-    is_kept = config.store != "memory:" and not isinstance(options.log, MemoryEventLog)
+    is_kept = config.store != "memory:" and not is_in_memory(options.log)
     kept_in = path_of(log) or "elsewhere" if is_kept else None
     work_options = WorkOptions(
         dir=workspace_dir(config, runtime.places),
@@ -378,58 +375,27 @@ async def _open_recorder(runtime: Runtime, options: KitOptions, log: EventLog, k
         if spans is not None:
             observers.append(spans)
     lease = await log.lease(key, owner=f"pid {os.getpid()}")
-    marks = None
-    if options.log is None:
-        marks = open_marks(runtime, path_of(log))
+    marks = open_marks(runtime, path_of(log), given=options.log is not None)
     return Recorder(log, key, lease, new_run(), on_event=observers, marks=marks)
 
 
-def preview_kit(runtime: Runtime, options: KitOptions = KitOptions(), *, profile: Profile | None = None) -> Toolkit:
-    """Makes a kit that shows what a model would be shown. It opens nothing and cannot be used for calls."""
-    config = runtime.config
-    key = SessionKey(session="preview")
-    lease = Lease(key=key, token=0)
-    skills = skill_access(runtime, "")
-    work = SessionWork(key, WorkOptions(dir=""), lambda: WorkBackend(executor=NoExecutor()))
-    recorder = Recorder(MemoryEventLog(), key, lease, "preview")
-    objects = options.objects
-    rules = RuleFiles(runtime).current
-    policy = KitPolicy(surroundings=find_surroundings(config), rules=rules, objects=objects.policies)
-    style = find_style(config, options.instructions, objects=objects)
-    style = replace(style, offer=options.offer, prefix=options.prefix)
-    if profile is not None:
-        style = replace(style, profile=profile)
-    toolsets = options.toolsets
-    return Toolkit(skills=skills, work=work, recorder=recorder, policy=policy, style=style, toolsets=toolsets)
-
-
-def fixed_prompt(runtime: Runtime, profile: Profile) -> tuple[str, list[ToolSpec]]:
-    """Returns the fixed part of every request besides the catalog: the guidance, and the skill and plan tools.
-
-    The tools have the form of this profile. File tools are not included.
-    """
-    kit = preview_kit(runtime, profile=profile)
-    can_run = kit.style.can_run
-    is_lean = profile == "lean"
-    guidance = render_system("", "", runtime.config.guidance, lean=is_lean, can_run=can_run, always=True)
-    specs = {spec.name: spec for spec in kit.calls.tools.specs()}
-    names = advertised(profile, has_skills=True, can_run=can_run, needs_search=False)
-    return guidance, [slim(specs[name], profile) for name in names]
-
-
-def find_style(
-    config: Config, instructions: str, model: Model | None = None, *, objects: GivenObjects | None = None
-) -> KitStyle:
+def find_style(config: Config, options: KitOptions, model: Model | None = None) -> KitStyle:
     skills = config.skills
-    has_executor = objects is not None and objects.executor is not None
-    can_run = has_executor or config.workspace.executor != "none"
+    can_run = options.objects.executor is not None or config.workspace.executor != "none"
     protocol = "tools" if model is None else describe_model(model).protocol
+    form = skills.catalog_format
+    if form is None:
+        form = "markdown" if options.offer is None else "xml"
     return KitStyle(
         profile=config.tools.profile,
-        instructions=instructions,
+        instructions=options.instructions,
+        offer=options.offer,
+        prefix=options.prefix,
+        catalog_format=form,
         guidance=config.guidance,
         max_loaded=skills.max_loaded,
         max_bodies_per_turn=skills.max_bodies_per_turn,
+        require_load=skills.require_load,
         can_run=can_run,
         protocol=protocol,
     )
@@ -443,7 +409,10 @@ def skill_access(runtime: Runtime, trees: str, model: Model | None = None) -> Sk
         return hits
 
     def pinned(id: str, digest: str) -> Skill | None:
-        found = load_published(trees, id, digest, runtime.catalog.find(id))
+        entry = runtime.catalog.find(id)
+        if entry is None and runtime.library.is_view:  # not removed since, but not for this caller
+            return None
+        found = load_published(trees, id, digest, entry)
         return None if found is None else runtime.check_digest(found)
 
     return SkillAccess(

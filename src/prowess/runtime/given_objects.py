@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from prowess._internal.caught import catching
 from prowess.core.ports import ArtifactStore, Content, Executor, Policy, SecretProvider, Workspace
@@ -20,8 +19,7 @@ from prowess.workspace.session_folder import Place
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenObjects:
+class GivenObjects(NamedTuple):
     """Objects of one agent. None, or no policy: as the settings say."""
 
     policies: tuple[Policy, ...] = ()

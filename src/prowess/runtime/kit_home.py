@@ -10,7 +10,7 @@ import difflib
 import re
 import threading
 import weakref
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Container, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -18,12 +18,13 @@ from typing import Any, TypeVar
 from prowess._internal.digest import content_sha256
 from prowess.agent.toolkit_options import Offer
 from prowess.core.codec import to_json
-from prowess.core.ports import Toolset
 from prowess.core.tool_table import SWITCHED_TOOLS, TOOLS
 from prowess.core.values import ToolSpec
 from prowess.errors import ConfigError
-from prowess.runtime.callers import AwaitingCaller, BlockedCaller
-from prowess.runtime.factories import KitOptions, preview_kit
+from prowess.runtime.arguments import PythonDoor, list_names
+from prowess.runtime.callers import AwaitingCaller, BlockedCaller, find_waiting_sessions
+from prowess.runtime.factories import KitOptions
+from prowess.runtime.kit_preview import preview_kit
 from prowess.runtime.loop_thread import LoopThread
 from prowess.runtime.policy_files import find_surroundings
 from prowess.runtime.runtime import Runtime
@@ -44,6 +45,7 @@ class KitHome:
         self.names: OuterNames = OuterNames(options.prefix)
         self.is_closed: bool = False
         self.opened: dict[CloseSession, None] = {}  # changed on the kit's loop only
+        self.sessions: weakref.WeakSet[Any] = weakref.WeakSet()
         self._preview = preview_kit(runtime, options)
         self._reading = threading.RLock()
         self._thread = LoopThread("prowess-kit")
@@ -70,18 +72,20 @@ class KitHome:
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
-    async def carry(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def carry(self, work: Callable[[], Coroutine[Any, Any, T]], owner: object = None) -> T:
         """Does the work on the kit's loop. Waits in the calling loop; cancelling it cancels the work."""
         self.check_open()
-        caller = AwaitingCaller()
-        return await self._thread.carry(caller.serve(work()))
+        caller = AwaitingCaller(owner)
+        with PythonDoor():
+            return await self._thread.carry(caller.serve(work()))
 
-    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]], owner: object = None) -> T:
         """Does the work on the kit's loop. Waits in the calling thread, which runs the caller's code meanwhile."""
         self.check_open()
-        caller = BlockedCaller()
+        caller = BlockedCaller(owner)
         try:
-            return self._thread.run(caller.serve(work()), caller.wait)
+            with PythonDoor():
+                return self._thread.run(caller.serve(work()), caller.wait)
         finally:
             caller.close()
 
@@ -99,14 +103,22 @@ class KitHome:
     def is_forked(self) -> bool:
         return self._thread.is_forked
 
+    def check_not_waiting(self, sessions: Container[object]) -> None:
+        """Refuses to close sessions from one of their own calls, which would wait for itself."""
+        if any(owner in sessions for owner in find_waiting_sessions()):
+            message = "A tool, approver or observer of a call cannot close what makes the call."
+            raise ConfigError(message, code="kit-in-use", hint="Close it when the call has returned.")
+
     async def aclose(self, error: BaseException | None) -> None:
         """Closes the sessions, and ends the thread."""
+        self.check_not_waiting(self.sessions)
         if self.opened and not self.is_forked:
             await self.carry(partial(self._close_sessions, error))
         self.is_closed = True
         await asyncio.to_thread(self._end)
 
     def close(self, error: BaseException | None) -> None:
+        self.check_not_waiting(self.sessions)
         if self.opened and not self.is_forked:
             self.run(partial(self._close_sessions, error))
         self.is_closed = True
@@ -160,14 +172,6 @@ class OuterNames:
 
 
 _TOOL_NAME = re.compile(rf"\b(?:{'|'.join(name for name in TOOLS if '_' in name)})\b")
-
-
-def list_names(toolsets: Sequence[Toolset]) -> list[str]:
-    """Names of all tools in these sets."""
-    names: list[str] = []
-    for toolset in toolsets:
-        names += [spec.name for spec in toolset.specs()]
-    return names
 
 
 def check_offer(offer: Offer, own: Collection[str], enabled: Collection[str]) -> None:

@@ -34,6 +34,7 @@ from prowess.runtime.services.approvals import check_answer_counts, choose_quest
 from prowess.runtime.storage import whoami
 
 SchemaForm = Literal["openai", "responses", "anthropic", "gemini", "bedrock", "mcp"]
+CallArguments = Mapping[str, Any] | str | None  # an object, or its JSON text
 T = TypeVar("T")
 
 
@@ -58,6 +59,12 @@ class KitSession:
         self._kit: Toolkit | None = None
         self._added: Sequence[str] = ()  # texts about files and skills in use
         self._is_closed = False
+        home.sessions.add(self)
+
+    def __repr__(self) -> str:
+        if self._is_closed:
+            return f"KitSession({self.id!r}, closed)"
+        return f"KitSession({self.id!r})"
 
     # --- what a model is told -----------------------------------------------------------------------------------------
 
@@ -91,21 +98,22 @@ class KitSession:
     async def call(
         self,
         tool: str,
-        args: Mapping[str, Any] | None = None,
+        args: CallArguments = None,
         *,
         id: str | None = None,
         on_output: OnOutput | None = None,
     ) -> Outcome:
         """Makes the call. `outcome.content` is all that the model has to be told, also after a failure.
 
-        `id`: the id that the model gave the call. `on_output` is given the output of a script while it runs.
+        `args`: the model's arguments, as an object or as JSON text. `id`: the id that the model gave the call.
+        `on_output` is given the output of a script while it runs.
         """
         return await self._carry(partial(self._call, tool, args, id, on_output))
 
     def call_sync(
         self,
         tool: str,
-        args: Mapping[str, Any] | None = None,
+        args: CallArguments = None,
         *,
         id: str | None = None,
         on_output: OnOutput | None = None,
@@ -113,11 +121,11 @@ class KitSession:
         """Makes the call, and waits for it in this thread. An event loop may be running here."""
         return self._run(partial(self._call, tool, args, id, on_output))
 
-    async def decide(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Decision:
+    async def decide(self, tool: str, args: CallArguments = None, *, id: str | None = None) -> Decision:
         """Returns the decision that the call would meet: allow, ask or deny, and why. Records nothing."""
         return await self._carry(partial(self._decide, tool, args, id))
 
-    def decide_sync(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Decision:
+    def decide_sync(self, tool: str, args: CallArguments = None, *, id: str | None = None) -> Decision:
         """Returns what `decide` does, and waits for it in this thread."""
         return self._run(partial(self._decide, tool, args, id))
 
@@ -164,11 +172,13 @@ class KitSession:
 
     async def aclose(self, error: BaseException | None = None) -> None:
         """Ends what is running, and records the end. `error` is what ended the conversation, if anything did."""
+        self._home.check_not_waiting([self])
         if not self._is_closed and not self._home.is_forked:
             await self._home.carry(partial(self.close_here, error))
 
     def close(self, error: BaseException | None = None) -> None:
         """Does what `aclose` does, and waits for it in this thread."""
+        self._home.check_not_waiting([self])
         if not self._is_closed and not self._home.is_forked:
             self._home.run(partial(self.close_here, error))
 
@@ -183,11 +193,11 @@ class KitSession:
 
     async def _carry(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         self._check_open()
-        return await self._home.carry(work)
+        return await self._home.carry(work, self)
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         self._check_open()
-        return self._home.run(work)
+        return self._home.run(work, self)
 
     def _check_open(self) -> None:
         self._home.check_open()
@@ -223,9 +233,7 @@ class KitSession:
             texts.append(f"{CONTEXT}\n{body}")
         return texts
 
-    async def _call(
-        self, tool: str, args: Mapping[str, Any] | None, id: str | None, on_output: OnOutput | None
-    ) -> Outcome:
+    async def _call(self, tool: str, args: CallArguments, id: str | None, on_output: OnOutput | None) -> Outcome:
         kit = await self._open()
         await kit.begin()
         id = id or kit.new_call_id("call")
@@ -238,7 +246,8 @@ class KitSession:
         if outcome.status == "ok":
             return kit.with_skill_text(outcome)
         question = await self._find_question(kit, id) if outcome.status == "waiting" else None
-        return self._tell(outcome, question)
+        told = self._tell(outcome, question)
+        return replace(told, content=kit.add_texts(outcome.data, told.content))
 
     def _make_call(self, tool: str, args: object, id: str) -> ToolCall:
         inner = self._home.names.remove(str(tool))
@@ -255,7 +264,7 @@ class KitSession:
             data = {**data, "question": question.to_dict()}
         return replace(renamed, content=render_outcome(renamed), data=data)
 
-    async def _decide(self, tool: str, args: Mapping[str, Any] | None, id: str | None) -> Decision:
+    async def _decide(self, tool: str, args: CallArguments, id: str | None) -> Decision:
         kit = await self._open()
         call = self._make_call(tool, args, id or "")
         return await kit.calls.foresee(call)
@@ -301,7 +310,7 @@ def render_schemas(tools: Sequence[ToolSpec], form: SchemaForm) -> list[dict[str
     if render is None:
         known = ", ".join(get_args(SchemaForm))
         raise ConfigError(
-            f"There is no form '{form[:80]}' of schemas.", code="form-unknown", hint=f"There are: {known}."
+            f"There is no form '{str(form)[:80]}' of schemas.", code="form-unknown", hint=f"There are: {known}."
         )
     return [copy.deepcopy(render(spec)) for spec in tools]  # callers change what they are given
 

@@ -63,6 +63,11 @@ class Library:
         self._joined = joined = self._join()
         return joined[1]
 
+    @property
+    def is_view(self) -> bool:
+        """True if `where` left skills out of one of the places."""
+        return any(place.is_view for place in self._places if isinstance(place, (Catalog, Library, LibraryView)))
+
     def reload(self) -> Changes:
         """Reads the places again, but no library among them: its owner does that. Returns the differences."""
         before = self.catalog
@@ -139,6 +144,7 @@ class LibraryView:
     """Skills of a library that satisfy a condition. Follows the library: what it reads later is seen, filtered."""
 
     def __init__(self, library: Library | LibraryView, keep: Keep) -> None:
+        self.is_view: bool = True
         self._library = library
         self._keep = keep
         self._made: tuple[Catalog, Catalog] | None = None  # the library's catalog, and the view of it

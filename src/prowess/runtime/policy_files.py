@@ -16,9 +16,9 @@ from prowess.core.tool_table import (
     CAPABILITIES,
     ENDING_TOOLS,
     PATH_ARGUMENTS,
-    STEERING_TOOLS,
-    SWITCHED_TOOLS,
+    RISKS,
     TOOLS,
+    TOOLS_BY_ISOLATION,
     URL_ARGUMENTS,
     WRITING_TOOLS,
 )
@@ -56,24 +56,21 @@ def find_surroundings(config: Config) -> PolicyContext:
 
 
 def enabled_tools(names: Sequence[str]) -> frozenset[str]:
-    """Returns the high-risk tools that are switched on, by our names or those of other systems.
-
-    Other tools need no switch, and a name that fits no high-risk tool is an error.
-    """
+    """Returns the tools that are switched on and offered, by our names or those of other systems."""
     found: set[str] = set()
     for name in names:
         tools = canonical_tools(name)
-        if tools[0] not in SWITCHED_TOOLS:
-            raise _not_switched(name)
+        if tools[0] not in TOOLS:
+            raise _no_such_tool(name)
         found.update(tools)
     return frozenset(found)
 
 
-def _not_switched(name: str) -> ConfigError:
-    near = difflib.get_close_matches(name, SWITCHED_TOOLS, n=1)
+def _no_such_tool(name: str) -> ConfigError:
+    near = difflib.get_close_matches(name, TOOLS, n=1)
     meant = f" Did you mean '{near[0]}'?" if near else ""
-    message = f"tools.enable names '{name[:80]}', which is no tool that can be switched on.{meant}"
-    known = ", ".join(SWITCHED_TOOLS)
+    message = f"tools.enable names '{name[:80]}', which is no tool.{meant}"
+    known = ", ".join(TOOLS)
     return ConfigError(message, code="tool-unknown", hint=f"There are: {known}.")
 
 
@@ -270,7 +267,7 @@ def _may_match_later(tool: str) -> bool:
 
 # --- trust that was revoked during a run ------------------------------------------------------------------------------
 
-_RUNNING = (*STEERING_TOOLS, *sorted(CAPABILITIES))
+_RUNNING = (*TOOLS_BY_ISOLATION, *sorted(CAPABILITIES))
 # Settings of an open workspace cannot be changed, so nothing more runs in it.
 _OPENED_WITH = (*(f"workspace.{name}" for name in WorkspaceConfig._fields), "secrets")
 
@@ -327,13 +324,14 @@ def _about_settings(runtime: Runtime, why: str) -> list[PolicyRule]:
         rules.append(deny("workspace.host_roots", *PATH_ARGUMENTS, paths=("/**", "host:/**")))
     if used.workspace.network_allow != now.workspace.network_allow:
         rules.append(deny("workspace.network_allow", *URL_ARGUMENTS))
-    off = enabled_tools(used.tools.enable) - enabled_tools(now.tools.enable)
+    switched = enabled_tools(used.tools.enable) - enabled_tools(now.tools.enable)
+    off = [tool for tool in switched if RISKS[tool] == "high"]
     if off:
         rules.append(deny("tools.enable", *sorted(off)))
     asked = {*now.execution.require_approval_for} - {*used.execution.require_approval_for}
     if asked:
         tools: list[str] = []
         for name in sorted(asked):
-            tools.extend(canonical_tools(name))
+            tools.extend((name, *canonical_tools(name)))
         rules.append(PolicyRule(0, "", None, "ask", why, tools=tuple(tools)))
     return rules

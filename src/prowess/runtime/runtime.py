@@ -127,6 +127,10 @@ class Runtime:
             refuse_angle_brackets=config.security.block_angle_brackets_in_frontmatter,
         )
 
+    def describe_skills(self) -> str:
+        """Returns `, skills=3`, or nothing as long as nobody has read them."""
+        return f", skills={len(self.library.catalog)}" if "library" in vars(self) else ""
+
     def _find_skills(self, loaded: LoadedConfig, trust: Trust) -> list[KnownPlace]:
         """Returns the places of skills under this configuration and trust."""
         default = partial(all_roots, self.places, loaded, trust)
@@ -470,6 +474,11 @@ def rule_paths(runtime: Runtime) -> list[str]:
     managed = runtime.environ.get("PROWESS_MANAGED_POLICY") or SYSTEM_POLICY
     own = os.path.join(runtime.places.project, ".agent", "policy.toml")
     return [managed, own, *runtime.policy_files]
+
+
+def shown_store(store: str) -> str:
+    """Returns the name of a store for a command that is shown: an address without user and password."""
+    return shown_url(store) if "://" in store else store
 
 
 def check_model(name: str | None) -> None:

@@ -54,7 +54,9 @@ class SkillsConfig(NamedTuple):
     budget: int | None = None
     modes: dict[str, Mode] = {}
     nested: bool = False
+    require_load: bool = False
     dependencies: dict[str, tuple[str, ...]] = {}
+    catalog_format: Literal["xml", "markdown", "json"] | None = None
 
 
 class WorkspaceConfig(NamedTuple):
@@ -80,9 +82,9 @@ class ToolsConfig(NamedTuple):
 
 
 class LimitsConfig(NamedTuple):
-    turns: int = 12
-    calls: int = 30
-    scripts: int = 6
+    turns: int = 25
+    calls: int = 60
+    scripts: int = 30
     tokens: int | None = None
     seconds: float | None = None
     cost: float | None = None
@@ -119,7 +121,9 @@ DOCS = {
     "skills.budget": "Tokens for the catalog; unset: 2 % of the model's window (of 200,000 where that is not known), at least 400.",
     "skills.modes": "Skill name or pattern -> how the model is offered it.",
     "skills.nested": "Also load skills that lie below another skill, as skills of their own.",
+    "skills.require_load": "Refuse `skill_run`, `skill_exec` and `skill_read` of a skill that is not loaded, instead of loading it first.",
     "skills.dependencies": 'Skill name or pattern -> Python packages that its runs have, installed as wheels (`pdf = ["pypdf>=5"]`).',
+    "skills.catalog_format": "Form of the catalog in the prompt; unset: `markdown` in runs, `xml` in a `SkillKit`.",
     "workspace.executor": "Executor of a skill's scripts; `none`: no script runs, and the model is offered no tool for it. Installed packages add more (entry points `prowess.workspaces`).",
     "workspace.host_roots": "Folders that the model may name with `host://`.",
     "workspace.run_as": "User name or id that scripts run as when Prowess is root; unset: a dedicated, unprivileged one.",
@@ -134,7 +138,7 @@ DOCS = {
     "workspace.python": "The Python for scripts: an interpreter or the folder of a venv; unset: the system's. In a container it is the image's.",
     "workspace.dir": "Where workspaces live; unset: the cache folder, as root `/var/lib/prowess`.",
     "tools.profile": "Which skill tools the model is offered.",
-    "tools.enable": "Tools that are off until named here (`write_file`, `delete_file`, `network_request`).",
+    "tools.enable": "Tools that are offered besides those of the profile (`update_plan`, `grep`, …), and tools that are off until named here (`delete_file`, `network_request`; `write_file` outside of the workspace).",
     "tools.code_blocks": "Run fenced code of an answer, through the same policy as any call.",
     "limits.turns": "Model turns of one run.",
     "limits.calls": "Tool calls of one run.",
@@ -193,7 +197,9 @@ IN_USE = (
     "skills.budget",
     "skills.modes",
     "skills.nested",
+    "skills.require_load",
     "skills.dependencies",
+    "skills.catalog_format",
     "security.max_skill_body_lines",
     "security.block_angle_brackets_in_frontmatter",
 )

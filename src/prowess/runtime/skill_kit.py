@@ -30,10 +30,13 @@ from prowess.runtime.arguments import (
     SecretsPart,
     SkillPlaces,
     StorePart,
+    as_names,
     as_observers,
     as_paths,
     as_toolsets,
     check_asker,
+    check_options,
+    list_names,
     make_approver,
     make_runtime,
     read_parts,
@@ -46,8 +49,8 @@ from prowess.runtime.callers import (
     as_callers_asker,
 )
 from prowess.runtime.factories import KitOptions
-from prowess.runtime.kit_home import KitHome, list_names, make_version
-from prowess.runtime.kit_session import KitSession, SchemaForm, render_schemas
+from prowess.runtime.kit_home import KitHome, make_version
+from prowess.runtime.kit_session import CallArguments, KitSession, SchemaForm, render_schemas
 from prowess.runtime.storage import new_session
 from prowess.skills.skill import Changes
 from prowess.stores.memory import MemoryEventLog
@@ -94,12 +97,13 @@ class SkillKit:
         before their names. `tools` are your own, which are offered as well. `files` are copied into the workspace of
         each session, and the skills in `use` are loaded at once. `session` names the conversation of `kit.call`.
         """
+        check_options(offer=offer, prefix=prefix, instructions=instructions, on_ask=on_ask)
         toolsets = as_toolsets(tools)
         approver = make_approver(approve, list_names(toolsets))
         check_asker(ask)
         parts = read_parts(policy=policy, executor=executor, store=store, artifacts=artifacts, secrets=secrets)
         runtime = make_runtime(skills or ["default"], settings, parts)
-        self._files, self._use = as_paths(files), tuple(use)
+        self._files, self._use = as_paths(files), as_names(use)
         options = KitOptions(
             approver=as_callers_approver(approver),
             asker=as_callers_asker(ask),
@@ -118,8 +122,16 @@ class SkillKit:
             prefix=prefix,
         )
         self._home = KitHome(runtime, options)
-        self._session = self.session(session, must_exist=must_exist)
+        self._session = self.session(session, must_exist=must_exist, user=user, tenant=tenant, app=app)
 
+    def __repr__(self) -> str:
+        home = self._home
+        shown = home.runtime.describe_skills()
+        if home.is_closed:
+            shown += ", closed"
+        return f"SkillKit(session={self._session.id!r}{shown})"
+
+    @PythonDoor()
     def session(
         self,
         id: str | None = None,
@@ -139,21 +151,23 @@ class SkillKit:
         What is not given is as for the kit. Observers, files and skills in use are added to those of the kit.
         """
         kits = self._home.options
+        user, tenant, app = user or kits.user, tenant or kits.tenant, app or kits.app
+        check_options(session=id, must_exist=must_exist, user=user, tenant=tenant, app=app)
         check_asker(ask)
         approver = as_callers_approver(make_approver(approve, list_names(kits.toolsets)))
         options = replace(
             kits,
             session=id or new_session(),
-            user=user or kits.user,
-            tenant=tenant or kits.tenant,
-            app=app or kits.app,
+            user=user,
+            tenant=tenant,
+            app=app,
             approver=approver or kits.approver,
             asker=as_callers_asker(ask) or kits.asker,
             on_event=(*kits.on_event, *_as_callers_observers(on_event)),
             must_exist=must_exist,
         )
         paths = [*self._files, *as_paths(files)]
-        return KitSession(self._home, options, files=paths, use=[*self._use, *use])
+        return KitSession(self._home, options, files=paths, use=[*self._use, *as_names(use)])
 
     # --- what a model is told -----------------------------------------------------------------------------------------
 
@@ -191,18 +205,19 @@ class SkillKit:
     async def call(
         self,
         tool: str,
-        args: Mapping[str, Any] | None = None,
+        args: CallArguments = None,
         *,
         id: str | None = None,
         on_output: OnOutput | None = None,
     ) -> Outcome:
-        """Makes the call. `outcome.content` is all that the model has to be told, also after a failure."""
+        """Makes the call. `outcome.content` is all that the model has to be told, also after a failure. `args` are an
+        object or its JSON text."""
         return await self._session.call(tool, args, id=id, on_output=on_output)
 
     def call_sync(
         self,
         tool: str,
-        args: Mapping[str, Any] | None = None,
+        args: CallArguments = None,
         *,
         id: str | None = None,
         on_output: OnOutput | None = None,
@@ -210,11 +225,11 @@ class SkillKit:
         """Makes the call, and waits for it in this thread. An event loop may be running here."""
         return self._session.call_sync(tool, args, id=id, on_output=on_output)
 
-    async def decide(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Decision:
+    async def decide(self, tool: str, args: CallArguments = None, *, id: str | None = None) -> Decision:
         """Returns the decision that the call would meet: allow, ask or deny, and why. Records nothing."""
         return await self._session.decide(tool, args, id=id)
 
-    def decide_sync(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Decision:
+    def decide_sync(self, tool: str, args: CallArguments = None, *, id: str | None = None) -> Decision:
         """Returns what `decide` does, and waits for it in this thread."""
         return self._session.decide_sync(tool, args, id=id)
 

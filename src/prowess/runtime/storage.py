@@ -43,12 +43,17 @@ def open_log(config: Config, places: ConfigPlaces) -> EventLog:
     return MirroredLog(log, runs_folder(places), on_problem=print_problem)
 
 
-def open_marks(runtime: Runtime, place: str) -> Marks | None:
+def open_marks(runtime: Runtime, place: str, *, given: bool = False) -> Marks | None:
     """Returns None where every question and answer counts, no matter who wrote it.
 
-    Such places are memory, and a shared database that the user named, not the project.
+    Such places are memory, a shared database that the user named, not the project, and a log that a program has `given`
+    and that is no file. A file may have come with a project.
     """
     config = runtime.config
+    if given and not os.path.isfile(place):
+        return None
+    if given:
+        return Marks(runtime.places.state_dir, place)
     if config.store == "memory:":
         return None
     named_in = os.path.dirname(runtime.loaded.origins["store"])
@@ -217,10 +222,14 @@ def name_log(log: EventLog, project: str) -> str:
     if path:
         return os.path.realpath(path)
     top = os.path.realpath(project)
-    kind = type(log)
-    if any(each.__name__ == "MemoryEventLog" for each in kind.__mro__):  # not imported for this
+    if is_in_memory(log):
         return f"memory:{top}"
+    kind = type(log)
     return f"{kind.__module__}.{kind.__qualname__}:{top}"
+
+
+def is_in_memory(log: EventLog | None) -> bool:
+    return any(each.__name__ == "MemoryEventLog" for each in type(log).__mro__)  # not imported for this
 
 
 def path_of(log: EventLog) -> str:

@@ -47,6 +47,7 @@ class Catalog:
         self.refuse_angle_brackets = refuse_angle_brackets
         self._memory = dict(memory or {})
         self._removed = frozenset(removed)
+        self.is_view: bool = False  # `where` left skills out
         self._given_modes = given_modes or {}  # by the location of skills that came with another catalog
         self._entries, self._winners = self._arrange(entries)
 
@@ -386,13 +387,15 @@ class Catalog:
             skills = bases[os.path.realpath(root.path)]
             if skills:
                 roots.append(root._replace(skills=skills))
-        return self._with(
+        view = self._with(
             entries=[part.entry for part in parts],
             findings=[finding for finding in self._findings if finding.path.startswith(above)],
             roots=roots,
             modes={},
             given_modes={part.entry.location: part.mode for part in parts if part.mode},
         )
+        view.is_view = True
+        return view
 
     def parts(self, keep: Keep = lambda entry: True) -> Iterator[CatalogPart]:
         """Yields entries for another catalog, with the modes that they have here."""
@@ -460,7 +463,9 @@ class Catalog:
             "given_modes": self._given_modes,
             "refuse_angle_brackets": self.refuse_angle_brackets,
         }
-        return Catalog(**{**kept, **changed})
+        made = Catalog(**{**kept, **changed})
+        made.is_view = self.is_view
+        return made
 
 
 _ACTIVE = Visibility("active", (), True, True, "auto")  # made once: nearly every skill is active

@@ -29,10 +29,15 @@ _OUR_TAGS = re.compile(rf"<(?=\s*+/?+\s*+(?:{'|'.join(_OURS)}))", re.IGNORECASE)
 
 
 def render_catalog(
-    catalog: Catalog, plan: CatalogPlan | None = None, *, format: Format = "xml", locations: bool = False
+    catalog: Catalog,
+    plan: CatalogPlan | None = None,
+    *,
+    format: Format = "xml",
+    locations: bool = False,
+    sources: bool = True,
 ) -> str:
     """Renders the catalog for a model; "" when there is nothing to show. Without a plan, every skill that the model may
-    see is shown whole."""
+    see is shown whole. Without `sources`, Markdown has the source only where a name is ambiguous, as XML has."""
     shown: list[Entry] = []
     name_only: list[Entry] = []
     more = 0
@@ -46,7 +51,7 @@ def render_catalog(
     if not shown and not name_only and not more:
         return ""
     names = shown_names(catalog, [*shown, *name_only])
-    return render_entries(shown, name_only, more=more, names=names, format=format, locations=locations)
+    return render_entries(shown, name_only, more=more, names=names, format=format, locations=locations, sources=sources)
 
 
 def render_entries(
@@ -57,6 +62,7 @@ def render_entries(
     names: Names,
     format: Format = "xml",
     locations: bool = False,
+    sources: bool = True,
 ) -> str:
     if format not in FORMATS:
         hint = f"Use one of {', '.join(FORMATS)}."
@@ -64,7 +70,7 @@ def render_entries(
     if format == "json":
         return _render_json(shown, name_only, more, names, locations)
     if format == "markdown":
-        lines = _markdown_lines(shown, name_only, names, locations)
+        lines = _markdown_lines(shown, name_only, names, locations, sources)
     else:
         lines = _xml_lines(shown, name_only, names, locations)
     if more:
@@ -72,13 +78,18 @@ def render_entries(
     return "\n".join(lines)
 
 
-def _markdown_lines(shown: Iterable[Entry], name_only: Iterable[Entry], names: Names, locations: bool) -> list[str]:
+def _markdown_lines(
+    shown: Iterable[Entry], name_only: Iterable[Entry], names: Names, locations: bool, sources: bool
+) -> list[str]:
     lines: list[str] = []
     for entry in shown:
-        name, _ = names[entry.id]
+        name, source = names[entry.id]
         description = _one_line(strip_invisible(entry.description))
-        where = f", {entry.location}" if locations else ""
-        lines.append(f"- {_one_line(name)}: {description} ({entry.source}{where})")
+        where = [entry.source] if sources or source else []
+        if locations:
+            where.append(_one_line(entry.location))
+        place = f" ({', '.join(where)})" if where else ""
+        lines.append(f"- {_one_line(name)}: {description}{place}")
     for entry in name_only:
         name, _ = names[entry.id]
         lines.append(f"- {_one_line(name)}")
@@ -198,27 +209,21 @@ def render_skill(skill: Skill, *, directory: str | None = None) -> str:
     lines = [f'<skill_content name="{escape(name)}" source="{skill.entry.source}">', body.strip("\n"), ""]
     place = directory or skill.directory
     if place:
-        lines.append(f"Skill directory: {escape(visible(place), quote=False)}")
-        lines.append("Relative paths in this skill are relative to the skill directory.")
-    lines += _resource_lines(skill.resources)
-    quoted = "'" + escape(name, quote=False) + "'"
-    lines.append(f"Follow these instructions now to do what was asked, with what the skill {quoted} tells you.")
+        lines.append(f"Skill directory: {escape(visible(place), quote=False)} (relative paths start there)")
+    if skill.resources:
+        lines.append(_list_files(skill.resources))
+    lines.append("Follow these instructions now to do what was asked.")
     lines.append("</skill_content>")
     return "\n".join(lines)
 
 
-def _resource_lines(paths: tuple[str, ...]) -> list[str]:
-    if not paths:
-        return []
-    lines = ["<skill_resources>"]
-    for path in paths[:MAX_LISTED_FILES]:
-        shown = escape(visible(path))
-        lines.append(f"  <file>{shown}</file>")
+def _list_files(paths: tuple[str, ...]) -> str:
+    shown = [escape(visible(path), quote=False) for path in paths[:MAX_LISTED_FILES]]
+    listed = ", ".join(shown)
     unlisted = len(paths) - MAX_LISTED_FILES
     if unlisted > 0:
-        lines.append(f"  <!-- and {unlisted} more files -->")
-    lines.append("</skill_resources>")
-    return lines
+        return f"Files: {listed} and {unlisted} more"
+    return f"Files: {listed}"
 
 
 def render_doc(skill: Skill, path: str, data: bytes) -> str:

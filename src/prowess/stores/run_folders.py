@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING
 from prowess._internal.files import read_regular, write_whole
 from prowess._internal.state_folder import ensure_ignored
 from prowess._internal.worker_thread import OneThread
+from prowess.core.codec import to_json
 from prowess.core.events import CallActed, Envelope, RunFinished, RunStarted, parse_event
 from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey
 from prowess.errors import AuditBroken, ProwessError, StoreError, in_one_line
 from prowess.records.chain import GENESIS
-from prowess.records.summary import RunSummary, large_outputs, summarise
+from prowess.records.summary import RunSummary, SummaryReader, large_outputs, summarise
 
 if TYPE_CHECKING:
     from prowess.core.ports import EventLog
@@ -79,6 +80,9 @@ class MirroredLog:
         else:
             copy.last_seq = part[-1].seq or 0
             self._queue(copy, run, lines)
+            if copy.reader is not None:
+                for envelope in part:
+                    copy.reader.add(envelope)
         is_child = run != copy.run
         if copy.has_ended or (not is_child and _has_end(part)):
             await self._finish(key, copy)
@@ -106,7 +110,7 @@ class MirroredLog:
             seq = (envelope.seq or 0) - 1
             after = ChainHead(seq=seq, hash=envelope.prev or "")
             path = self._path(run, envelope.at)
-            copy = _Copy(path=path, run=run, after=after, last_seq=seq)
+            copy = _Copy(path=path, run=run, after=after, last_seq=seq, reader=SummaryReader(after))
         if copy is not None:
             self._copies[key, run] = copy
         return copy
@@ -130,15 +134,20 @@ class MirroredLog:
 
     async def _finish(self, key: SessionKey, copy: _Copy) -> None:
         """Completes a copy with its summary and its large outputs."""
-        summary, lines = await self._slice(key, copy.run, copy.after)
+        events = os.path.join(copy.path, EVENTS)
+        lacks = await self._thread.ask(lambda: copy.broken or not os.path.lexists(events))
+        lines: Sequence[str] = ()
+        if copy.reader is None or lacks or copy.reader.found[0].outputs:
+            summary, lines = await self._slice(key, copy.run, copy.after)
+        else:
+            summary = copy.reader.found[0]
         for each in (summary.run, *summary.children):
             self._copies.pop((key, each), None)
         document = {**summary.to_json(), "store": self._store}
-        text = json.dumps(document, indent=1)
+        text = json.dumps(to_json(document), indent=1)
 
         def finish() -> None:
-            events = os.path.join(copy.path, EVENTS)
-            if copy.broken or not os.path.lexists(events):  # the disk may have room again
+            if lacks:  # the disk may have room again
                 _write(copy.path, lines)
             if summary.outputs:
                 _write_outputs(copy.path, lines)
@@ -309,6 +318,7 @@ class _Copy:
     broken: bool = False
     has_ended: bool = False
     made: bool = False  # its file was created; if it is missing now, somebody removed it
+    reader: SummaryReader | None = None  # has read all of its events, if this process wrote them
 
 
 def store_id(path: str) -> str | None:

@@ -8,7 +8,9 @@
 - docstring: the summary and the parameters in a docstring
 - function: the `@tool` decorator, which makes a tool from a Python function
 - network_request: the network_request tool, which makes one HTTP request
+- plain_arguments: the arguments of skill_load and skill_run, read without pydantic where they are plain
 - plan: the update_plan tool, with plan parsing and patching
+- result_text: lines of ours in a result, which foreign text cannot imitate
 - schema: JSON Schema for arguments, and tolerant parsing of arguments
 - session_work: the loaded skills and the workspace of one session
 - toolset: `Tools`, which finds a tool by name, and wrappers (Only, Prefixed, Renamed, Joined)

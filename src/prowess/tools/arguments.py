@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from prowess.errors import ToolRetry
+from prowess.tools.plain_arguments import SKILL_NAMES, LoadRequest, RunRequest
+from prowess.tools.run.command_line import as_one_line
 from prowess.tools.schema import Arguments, by_our_names, parse_arguments, render_schema
 from prowess.workspace.inputs import Input
 from prowess.workspace.outputs import LONGEST_PATTERN, MOST_PATTERNS, OutputLimits
 
-SKILL_NAMES = {"skill_name": "skill", "name": "skill"}
-
 
 def advertise(kind: type[Arguments], *fields: str) -> dict[str, Any]:
-    """Returns the schema with only these fields. Other fields are accepted but cost no tokens."""
+    """Returns the schema with only these fields, or all. Other fields are accepted but cost no tokens."""
     schema = render_schema(kind)
+    if not fields:
+        return schema
     every = schema["properties"]
     told = {name: every[name] for name in fields}
     return {**schema, "properties": told}
@@ -117,6 +121,10 @@ class LoadArguments(SkillArguments):
     source: str | None = None
     arguments: Said = None
     reason: Said = None
+
+    @property
+    def request(self) -> LoadRequest:
+        return LoadRequest(*(getattr(self, name) for name in LoadRequest._fields))
 
 
 class SelectArguments(SkillArguments):
@@ -316,9 +324,9 @@ class RunArguments(Arguments):
     ALIASES: ClassVar = {**SKILL_NAMES, "relative_path": "script", "timeout_sec": "timeout", "timeout_s": "timeout"}
 
     skill: str = Field(min_length=1)
-    command: str | None = Field(None, description="for bash -c, from the skill's folder")
+    command: str | None = Field(None, description="shell command line, from the skill's folder")
     script: str | None = Field(None, description="instead of command: a file of the skill, run without a shell")
-    args: Words = Field(default_factory=list, description="of the script")
+    args: Words = Field(default_factory=list, description="of the script, or added to the command")
     cwd: str | None = Field(None, description="below the skill, or $WORK_DIR/…, $OUTPUT_DIR/…")
     env: Variables = Field(default_factory=dict)
     stdin: str | None = None
@@ -330,15 +338,14 @@ class RunArguments(Arguments):
     omit_inline_content: bool = False
     artifact_prefix: str = ""
     install: Names = Field(default_factory=list, description="Python packages that a run lacked")
-    _planned: object = PrivateAttr(default=None)
 
-    @property
-    def planned(self) -> object:
-        """Plan of the run, made when its needs are found and used again when it is carried out."""
-        return self._planned
-
-    def keep(self, planned: object) -> None:
-        self._planned = planned
+    @cached_property
+    def request(self) -> RunRequest:
+        """The run that these arguments ask for."""
+        names = {field.name for field in fields(RunRequest)} & RunArguments.model_fields.keys()
+        given = {name: getattr(self, name) for name in names}
+        inputs = [each.value for each in self.inputs]
+        return RunRequest(**{**given, "inputs": inputs})
 
     @model_validator(mode="before")
     @classmethod
@@ -357,7 +364,7 @@ class RunArguments(Arguments):
         inputs = given.get("inputs")
         if isinstance(inputs, (str, dict)):
             given["inputs"] = [inputs]
-        return given
+        return as_one_line(given, _words(given.get("args")))
 
     @field_validator("timeout")
     @classmethod
@@ -377,7 +384,7 @@ class RunArguments(Arguments):
         if bool(command) == bool(script):
             raise ValueError("say either command, or script and args")
         if self.args and self.script is None:
-            raise ValueError("args belong to a script; write them into the command")
+            raise ValueError("args belong to a script or to one program; write them into this command")
         if "\0" in f"{self.command}{self.script}{self.args}{self.cwd}":
             raise ValueError("a NUL cannot be passed to a program")
         return self

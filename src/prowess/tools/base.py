@@ -6,16 +6,43 @@ Nothing here decides if a call is allowed. A tool runs only after its call was a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Outcome, Spawn, ToolSpec
-from prowess.tools.schema import Arguments, parse_arguments
+from prowess.errors import ToolRetry
 
+if TYPE_CHECKING:
+    from prowess.tools.schema import Arguments
+
+T = TypeVar("T")
 RunPlain = Callable[[Callable[[], Any]], Awaitable[Any]]
 RUN_PLAIN: ContextVar[RunPlain] = ContextVar("prowess-run-plain", default=asyncio.to_thread)  # where `def` tools run
+
+
+class InvalidCall(ToolRetry):
+    """Signal for a call that names what is not there, with the names that are there."""
+
+    def __init__(self, why: str, label: str, names: Collection[str]) -> None:
+        listed = ", ".join(names)
+        super().__init__(f"{why} {label}: {listed}." if names else why)
+        self.why = why
+        self.label = label
+        self.names = names
+
+    def among(self, offered: Collection[str]) -> InvalidCall:
+        """Returns the signal without names that the model was never told."""
+        return InvalidCall(self.why, self.label, [name for name in self.names if name in offered])
+
+
+def without_stop_iteration(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Calls a function. Replaces StopIteration, because it cannot leave a thread: the caller would wait for ever."""
+    try:
+        return function(*args, **kwargs)
+    except StopIteration as error:
+        raise RuntimeError("it raised StopIteration") from error
 
 
 class Tool(Protocol):
@@ -42,7 +69,7 @@ class PlainTool:
     spec: ToolSpec
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        parsed = parse_arguments(self.kind, args, self.spec.name)
+        parsed = self.kind.parse(args, self.spec.name)
         return parsed.normal()
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:

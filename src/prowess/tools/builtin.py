@@ -1,11 +1,11 @@
 """Lists all built-in tools, always in the same order, and selects those that a model is told, because tools and schema
 fields cost tokens in every request. A tool is imported and made when it is first called.
 
-    default   load, list and select docs, read, run, plan
-    lean      load, read, run, plan, with the shortest schemas
+    default   load, list and select docs, read, run, read and write files
+    lean      load, read, run, with the shortest schemas
     full      all tools with full schemas
 
-Every tool and every argument is accepted, also when the profile does not advertise it.
+Every tool and every argument is accepted, also when the profile does not advertise it; `tools.enable` adds tools to it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -44,8 +45,32 @@ class ToolMaker(NamedTuple):
         return getattr(import_module(f"prowess.tools.{module}"), name)
 
 
+def late_spec(name: str, description: str, kind: str, fields: Sequence[str] = ()) -> Any:
+    """Spec of a tool that is made when it is first read: making a schema takes longer than most calls. `kind` is the
+    name of a class in `tools.arguments`, `fields` are those of its fields that a model is told."""
+    return _LateSpec(name, description, kind, fields)
+
+
+class _LateSpec:
+    def __init__(self, name: str, description: str, kind: str, fields: Sequence[str]) -> None:
+        self._name = name
+        self._description = description
+        self._kind = kind
+        self._fields = fields
+
+    def __get__(self, tool: object, owner: type) -> ToolSpec:
+        return self._spec
+
+    @cached_property
+    def _spec(self) -> ToolSpec:
+        arguments = import_module("prowess.tools.arguments")
+        kind = getattr(arguments, self._kind)
+        parameters = arguments.advertise(kind, *self._fields)
+        return ToolSpec(name=self._name, description=self._description, parameters=parameters)
+
+
 class BuiltinTools(Tools):
-    """Toolset that imports and makes a tool when it is first called. A tool of high risk is there only if it is
+    """Toolset that imports and makes a tool when it is first called. A tool with a switch is there only if it is
     enabled."""
 
     def __init__(self, makers: Sequence[ToolMaker], enabled: Collection[str]) -> None:
@@ -98,7 +123,7 @@ def make_tools(
         ToolMaker("skill_write_stdin", "run.terminals:SkillWriteStdin", lambda kind: kind(programs)),
         ToolMaker("skill_poll_session", "run.terminals:SkillPollSession", lambda kind: kind(programs)),
         ToolMaker("skill_kill_session", "run.terminals:SkillKillSession", lambda kind: kind(programs)),
-        ToolMaker("skill_unload", "skills.load:SkillUnload", lambda kind: kind(shelf)),
+        ToolMaker("skill_unload", "skills.unload:SkillUnload", lambda kind: kind(shelf)),
         ToolMaker("skill_search", "skills.search:SkillSearch", lambda kind: kind(shelf)),
         ToolMaker("update_plan", "plan:UpdatePlan", lambda kind: kind(get_plan, put_plan, limits=plan_limits)),
         ToolMaker("ask_user", "ask_user:AskUser", lambda kind: kind(asker)),
@@ -117,15 +142,19 @@ def make_tools(
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 
 
-def advertised(profile: str, *, has_skills: bool, can_run: bool, needs_search: bool) -> tuple[str, ...]:
-    """Names of the advertised tools, always in this order. Without skills, only update_plan."""
+def advertised(
+    profile: str, *, has_skills: bool, can_run: bool, needs_search: bool, enabled: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Names of the advertised tools, always in this order. Tools in `enabled` are advertised in every profile."""
     known = _known(profile)
     met = {"always": True, "with-skills": has_skills}
     met["with-search"] = has_skills and needs_search
     met["with-executor"] = has_skills and can_run
     names: list[str] = []
     for each in TOOLS.values():
-        if known in each.profiles and met[each.offered]:
+        is_in_profile = known in each.profiles and met[each.offered]
+        is_enabled = each.name in enabled and (can_run or each.offered != "with-executor")
+        if is_in_profile or is_enabled:
             names.append(each.name)
     return tuple(names)
 

@@ -13,7 +13,7 @@ from prowess._internal.mime import guess_mime
 from prowess.core.ports import CallGrant
 from prowess.errors import ConfigError, WorkspaceError
 from prowess.tools.files.paths import WRITABLE, brief, find_target, not_found, open_plain, plain_path
-from prowess.tools.files.write import write_at
+from prowess.tools.files.replace import write_at
 from prowess.tools.session_work import SessionWork
 from prowess.workspace.dirfd import walk
 from prowess.workspace.session_folder import Place
@@ -22,21 +22,25 @@ T = TypeVar("T")
 
 
 class SessionFiles:
-    """Implements core.tool_context.ToolFiles. It is made in the event loop of the session."""
+    """Implements core.tool_context.ToolFiles."""
 
-    def __init__(self, work: SessionWork, within: CallGrant) -> None:
+    def __init__(
+        self, work: SessionWork, within: CallGrant, loop: asyncio.AbstractEventLoop, is_over: Callable[[], bool]
+    ) -> None:
+        """Takes the event loop of the session, and `is_over`, which says if the run of the call has ended."""
         self._work = work
         self._within = within
-        self._loop = asyncio.get_running_loop()
+        self._is_over = is_over
+        self._loop = loop
 
     async def names(self) -> Sequence[str]:
-        return await self._there(self._names())
+        return await self._there(self._names)
 
     async def read_bytes(self, name: str) -> bytes:
-        return await self._there(self._read(name))
+        return await self._there(lambda: self._read(name))
 
     async def write_bytes(self, name: str, data: bytes) -> None:
-        await self._there(self._write(name, data))
+        await self._there(lambda: self._write(name, data))
 
     def names_sync(self) -> Sequence[str]:
         return self._wait(self._names, "names")
@@ -49,10 +53,11 @@ class SessionFiles:
 
     # --- in the loop of the session ---------------------------------------------------------------------------------
 
-    async def _there(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _there(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        self._check_open()
         if asyncio.get_running_loop() is self._loop:
-            return await work
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+            return await work()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
 
     def _wait(self, work: Callable[[], Coroutine[Any, Any, T]], name: str) -> T:
         try:
@@ -62,7 +67,14 @@ class SessionFiles:
         if running is self._loop:
             message = f"files.{name}_sync was called in the event loop, which would wait for itself."
             raise ConfigError(message, code="would-block", hint=f"Write: await context.files.{name}(…)")
+        self._check_open()
         return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
+
+    def _check_open(self) -> None:
+        if self._is_over() or self._loop.is_closed():
+            message = "The run of this ToolContext has ended, and its files with it."
+            hint = "Use them before the tool returns. Afterwards there is result.files."
+            raise WorkspaceError(message, op="open", code="run-ended", hint=hint)
 
     async def _names(self) -> Sequence[str]:
         _, place = await self._work.workspace()

@@ -35,9 +35,10 @@ from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.tool_context import ToolContext
 from prowess.core.values import Outcome, Spawn, ToolSpec
 from prowess.errors import ConfigError, ToolFailed
-from prowess.tools.base import RUN_PLAIN
+from prowess.tools.base import RUN_PLAIN, without_stop_iteration
 from prowess.tools.docstring import parameters_of, summary_of
 from prowess.tools.schema import Arguments, parse_arguments, render_schema
+from prowess.tools.toolset import is_tool
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,13 +85,6 @@ def tool(
     if function is None:
         return decorate
     return decorate(function)
-
-
-def is_tool(given: object) -> bool:
-    """True for an object with the methods of a Tool, false for a class."""
-    if isinstance(given, type):
-        return False
-    return all(hasattr(given, name) for name in ("spec", "normalise", "needs", "call"))
 
 
 def as_tool(given: Any) -> Any:
@@ -190,7 +184,7 @@ class FunctionTool(Generic[P, R]):
             if inspect.iscoroutinefunction(function):
                 return await function(*args, **kwargs)
             run_plain = RUN_PLAIN.get()
-            result = await run_plain(functools.partial(_guarded, function, args, kwargs))
+            result = await run_plain(functools.partial(without_stop_iteration, function, *args, **kwargs))
             if inspect.isawaitable(result):
                 return await result
             return result
@@ -415,14 +409,6 @@ def _read(value: Any, *, kind: Kind | None) -> Any:
     if kind == "list" and not isinstance(value, list | tuple | set | frozenset):
         return [value]
     return value
-
-
-def _guarded(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Replaces StopIteration, because it cannot leave a thread: the caller would wait for ever."""
-    try:
-        return function(*args, **kwargs)
-    except StopIteration as error:
-        raise RuntimeError("it raised StopIteration") from error
 
 
 def _outcome(result: Any, name: str) -> Outcome | Spawn:

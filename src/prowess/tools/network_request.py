@@ -30,6 +30,7 @@ from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import FetchError, ToolRetry
 from prowess.tools.arguments import Variables
 from prowess.tools.base import PlainTool
+from prowess.tools.result_text import foreign_text, our_line
 from prowess.tools.schema import Arguments, parse_arguments, render_schema
 from prowess.workspace.network.connection import Resolve, find_addresses
 from prowess.workspace.network.host_rules import HostRule, denial_reason, find_rule, parse_rules
@@ -135,6 +136,8 @@ _SHOWN_HEADERS = (
     "content-type content-language content-disposition date etag expires last-modified link location retry-after "
     "server www-authenticate x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset x-request-id"
 ).split()
+
+_TOLD_HEADERS = ("link", "location", "retry-after", "www-authenticate")
 
 
 def _method(value: Any) -> Any:
@@ -396,8 +399,21 @@ def _render(answer: Answer, within: CallGrant) -> Outcome:
         data["note"] = "It is not text."
     elif answer.truncated:
         data["note"] = f"Only the first {len(answer.data)} bytes are here."
-    content = json.dumps(data, ensure_ascii=False)
-    return Outcome(status="ok", content=content, data=data)
+    return Outcome(status="ok", content=_told(data), data=data)
+
+
+def _told(data: Mapping[str, Any]) -> str:
+    """Renders an answer for the model: status, type and the headers that say what to do next, then the body."""
+    headers: Mapping[str, str] = data["headers"]
+    lines = [our_line(f"HTTP {data['status']} {data['mime_type']}")]
+    for name in _TOLD_HEADERS:
+        if name in headers:
+            lines.append(our_line(f"HTTP {data['status']} {name}: {headers[name][:300]}"))
+    if "note" in data:
+        lines.append(our_line(f"prowess: {data['note']}"))
+    if data["body"]:
+        lines.append(foreign_text(data["body"]).rstrip("\n"))
+    return "\n".join(lines)
 
 
 def _text(answer: Answer, kind: str, mime: str) -> str | None:

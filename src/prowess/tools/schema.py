@@ -1,19 +1,20 @@
 """Renders the JSON Schema of a tool's arguments, and parses the arguments that a model sends.
 
 Parsing is tolerant: a text instead of a list with one item, a number as text, and the argument names of other systems
-are accepted. If parsing fails, the error lists every wrong field and all valid fields, so that the next try succeeds.
+are accepted. If parsing fails, the error lists every wrong field, and the valid ones if that helps.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from prowess.errors import ToolRetry
+from prowess.tools.base import InvalidCall
+from prowess.tools.plain_arguments import NormalArguments
 
 T = TypeVar("T", bound="Arguments")
 
@@ -35,13 +36,10 @@ class Arguments(BaseModel):
         """The normal form as JSON values."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
 
-
-class NormalArguments(dict[str, Any]):
-    """Normal form of arguments, with their parsed value, so that they are parsed once for a call."""
-
-    def __init__(self, normal: Mapping[str, Any], parsed: Arguments) -> None:
-        super().__init__(normal)
-        self.parsed = parsed
+    @classmethod
+    def parse(cls, given: Mapping[str, Any], tool: str) -> Self:
+        """`parse_arguments`, for modules that are imported before this one is needed."""
+        return parse_arguments(cls, given, tool)
 
 
 def parse_arguments(kind: type[T], given: Mapping[str, Any], tool: str) -> T:
@@ -53,8 +51,8 @@ def parse_arguments(kind: type[T], given: Mapping[str, Any], tool: str) -> T:
     except ValidationError as error:
         first = error.errors()[:5]
         problems = "; ".join(_problem(kind, each) for each in first)
-        fields = ", ".join(_names(kind))
-        raise ToolRetry(f"{tool}: {problems}. Its arguments: {fields}.") from error
+        names = _names(kind) if any(_lacks_name(kind, each) for each in first) else ()
+        raise InvalidCall(f"{tool}: {problems}.", "Its arguments", names) from error
 
 
 def by_our_names(kind: type[Arguments], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,17 +114,29 @@ _ORNAMENTS = ("title", "default", "minLength", "maxLength", "propertyNames", "$d
 def _problem(kind: type[Arguments], error: Any) -> str:
     """Renders one error of pydantic for the model."""
     path = [str(part) for part in error["loc"]]
-    place = ".".join(path) or "arguments"
+    place = ".".join(path)
     if error["type"] == "missing":
         return f"'{place}' is required"
     if error["type"] == "extra_forbidden":
-        known = _names(kind)
-        near = difflib.get_close_matches(path[-1], known, n=1)
+        near = _near(kind, path[-1])
         if near:
-            return f"there is no '{place}' (did you mean '{near[0]}'?)"
+            return f"there is no '{place}' (did you mean '{near}'?)"
         return f"there is no '{place}'"
     reason = str(error["msg"]).removeprefix("Value error, ")
-    return f"'{place}': {reason}"
+    return f"'{place}': {reason}" if path else reason
+
+
+def _lacks_name(kind: type[Arguments], error: Any) -> bool:
+    """True if the names of all arguments help: one is missing, or is not there and near to none."""
+    if error["type"] == "extra_forbidden":
+        return not _near(kind, str(error["loc"][-1]))
+    return error["type"] == "missing"
+
+
+def _near(kind: type[Arguments], name: str) -> str:
+    """Argument of nearly this name; "" if there is none."""
+    near = difflib.get_close_matches(name, _names(kind), n=1)
+    return near[0] if near else ""
 
 
 def _names(kind: type[Arguments]) -> list[str]:

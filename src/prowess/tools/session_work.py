@@ -12,7 +12,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from prowess._internal.tracing import span
@@ -39,8 +39,7 @@ _TRIES = 100
 _WAIT_S = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedSkill:
+class LoadedSkill(NamedTuple):
     """Skill in use: its content, its published tree, and its folder in the workspace."""
 
     skill: Skill
@@ -59,8 +58,7 @@ class LoadedSkill:
         return read_resource(skill, path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkOptions:
+class WorkOptions(NamedTuple):
     """Options for all runs of a session."""
 
     dir: str  # folder of workspaces and published trees
@@ -177,7 +175,7 @@ class SessionWork:
             raise SkillNotFound(f"'{ref}' could be {could_be}.", code="skill-ambiguous", hint="Name it by its id.")
         names = ", ".join(each.skill.name for each in self._loaded.values()) or "none"
         message = f"The skill '{ref[:100]}' is not loaded."
-        hint = f"Load it first with skill_load, and follow its instructions. Loaded: {names}"
+        hint = f"Load it first with skill_load. Loaded: {names}"
         raise SkillError(message, code="skill-not-loaded", hint=hint)
 
     @property

@@ -12,14 +12,14 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple, TypeGuard
 
 from prowess.core.ports import CallGrant, CapabilityRequest, Toolset
 from prowess.core.tool_table import SWITCHED_TOOLS
 from prowess.core.values import Outcome, Spawn, ToolCall, ToolSpec
 from prowess.errors import ConfigError, ToolFailed, ToolRetry
-from prowess.tools.base import Tool
-from prowess.tools.function import as_tool
+from prowess.tools.base import InvalidCall, Tool
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -34,7 +34,7 @@ class Tools:
                 message = f"Tools was given {type(given).__name__}, which is a set of tools already."
                 hint = "Use it as it is, or make one set of several: Joined(Tools(…), …)."
                 raise ConfigError(message, code="tool-invalid", hint=hint)
-            tool: Tool = as_tool(given)
+            tool: Tool = given if is_tool(given) else _make_tool(given)
             name = tool.spec.name
             if name in self._tools:
                 message = f"There would be two tools '{name}'."
@@ -66,6 +66,18 @@ class Tools:
         return tool
 
 
+def _make_tool(given: object) -> Tool:
+    function = import_module("prowess.tools.function")  # it needs pydantic, and `prowess exec` has no function
+    return function.as_tool(given)
+
+
+def is_tool(given: object) -> TypeGuard[Tool]:
+    """True for an object with the methods of a Tool, false for a class."""
+    if isinstance(given, type):
+        return False
+    return all(hasattr(given, name) for name in ("spec", "normalise", "needs", "call"))
+
+
 def is_toolset(given: object) -> bool:
     """True for an object with the methods of ports.Toolset, false for a class."""
     if isinstance(given, type):
@@ -75,14 +87,15 @@ def is_toolset(given: object) -> bool:
 
 def no_tool(name: str, known: Collection[str]) -> ToolRetry:
     """Signal for a tool that is not there, with a similar name and the names that are there."""
-    names = ", ".join(known) or "none"
-    there = f"There are: {names}."
+    why = f"There is no tool '{name[:80]}'."
     if name in SWITCHED_TOOLS:
-        return ToolRetry(f"{name} is switched off. A person can enable it: tools.enable = ['{name}']. {there}")
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        there = f"Did you mean {near[0]}? {there}"
-    return ToolRetry(f"There is no tool '{name[:80]}'. {there}")
+        why = f"{name} is switched off. A person can enable it: tools.enable = ['{name}']."
+    elif near := difflib.get_close_matches(name, known, n=1):
+        why = f"{why} Did you mean {near[0]}?"
+    return InvalidCall(why, TOOLS_LABEL, list(known))
+
+
+TOOLS_LABEL = "There are"
 
 
 def check_storable(args: Mapping[str, Any]) -> None:
@@ -125,8 +138,7 @@ class _Routed:
         try:
             normal = way.tools.normalise(inner)
         except ToolRetry as error:
-            why = _by_outer_name(str(error), way)
-            raise ToolRetry(why) from error
+            raise _by_outer_name(error, way) from error
         return replace(normal, id=call.id, tool=call.tool, trigger=call.trigger)
 
     async def needs(self, call: ToolCall) -> Sequence[CapabilityRequest]:
@@ -135,8 +147,7 @@ class _Routed:
         try:
             return await way.tools.needs(inner)
         except ToolRetry as error:
-            why = _by_outer_name(str(error), way)
-            raise ToolRetry(why) from error
+            raise _by_outer_name(error, way) from error
 
     async def call(self, call: ToolCall, within: CallGrant) -> Outcome | Spawn:
         way = self._get(call.tool)
@@ -144,8 +155,7 @@ class _Routed:
         try:
             return await way.tools.call(inner, within)
         except (ToolRetry, ToolFailed) as error:
-            why = _by_outer_name(str(error), way)
-            raise type(error)(why) from error
+            raise _by_outer_name(error, way) from error
 
     def _get(self, name: str) -> _Way:
         way = self._ways.get(name)
@@ -244,10 +254,14 @@ def _described(way: _Way) -> str:
     return f"{kind}({listed})"
 
 
-def _by_outer_name(text: str, way: _Way) -> str:
+def _by_outer_name(error: ToolRetry | ToolFailed, way: _Way) -> ToolRetry | ToolFailed:
     """Replaces the inner name at the start of an error message by the outer name."""
     inner = f"{way.inner}: "
+    outer = f"{way.spec.name}: "
+    if isinstance(error, InvalidCall) and error.why.startswith(inner):
+        return InvalidCall(outer + error.why.removeprefix(inner), error.label, error.names)
+    text = str(error)
     if not text.startswith(inner):
-        return text
-    rest = text.removeprefix(inner)
-    return f"{way.spec.name}: {rest}"
+        return error
+    kind = ToolRetry if isinstance(error, ToolRetry) else ToolFailed
+    return kind(outer + text.removeprefix(inner))

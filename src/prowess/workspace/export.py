@@ -6,6 +6,7 @@ file is replaced without `force`. A file is written whole or not at all.
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import re
@@ -111,6 +112,22 @@ def open_outside(
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=fd)
+
+
+def find_outside(cwd: str, folder: str) -> str:
+    """Returns the folder that `open_outside` would write to, by its path without links. Raises if it would not."""
+    root, way = _find_root(cwd, folder)
+    path = os.path.normpath(os.path.join(root, way))
+    check_unprotected(path, "")
+    with suppress(FileNotFoundError), open_folder(root, way):
+        pass
+    there = path
+    while not os.path.isdir(there):
+        there = os.path.dirname(there)
+    if not os.access(there, os.W_OK):
+        why = os.strerror(errno.EACCES)
+        raise PermissionError(errno.EACCES, why, there)
+    return path
 
 
 def _find_root(cwd: str, folder: str) -> tuple[str, str]:

@@ -12,8 +12,8 @@ import posixpath
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from prowess._internal.tracing import Span, span
 from prowess.core.codec import to_json
@@ -50,8 +50,7 @@ _NO_COMMANDS_OF_A_REPOSITORY = {  # git prefers these to the config of the repos
 UNASKED = OutputLimits(max_files=100, max_file_bytes=64 << 10, max_total_bytes=256 << 10)  # without patterns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedOutputs:
+class WantedOutputs(NamedTuple):
     """Output files to collect. Without patterns: files in out/ that are new or changed."""
 
     patterns: tuple[str, ...] = ()
@@ -61,8 +60,7 @@ class WantedOutputs:
     limits: OutputLimits = OutputLimits()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(NamedTuple):
     """Complete description of one command for one skill. All decisions are already made."""
 
     skill: str  # its name, for people and for SKILL_NAME
@@ -70,7 +68,7 @@ class Job:
     tree: Tree
     argv: Sequence[str]
     cwd: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     system_path_only: bool = False  # find programs only in the folders of the system
     stdin: bytes | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -84,8 +82,7 @@ class Job:
     notes: Sequence[str] = ()  # arguments that were changed or ignored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobContext:
+class JobContext(NamedTuple):
     """Environment of a job: the session's workspace, its stores, and the host folders it may read."""
 
     workspace: Workspace
@@ -100,8 +97,7 @@ class JobContext:
     on_output: Callable[[str, bytes], None] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobResult:
+class JobResult(NamedTuple):
     """Result of a run. `render_result` of tools/run/skill_run makes the document of it."""
 
     run: str
@@ -121,6 +117,8 @@ class JobResult:
     missing: dict[str, Any] | None = None
     dependencies: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    told: tuple[str, ...] = ()  # warnings that matter to a model
 
     @property
     def ok(self) -> bool:
@@ -211,9 +209,16 @@ async def finish(
         )
         warnings += problems
     warnings += printed.warnings
+    untold = {*collected.untold, *printed.untold}
     own_processes = "bwrap" in desk.workspace.isolation.mechanism
-    warnings += _about_the_end(ended, prepared, counts_survivors=not own_processes)
+    warnings += _about_the_end(ended, counts_survivors=not own_processes)
+    if ended.timed_out:
+        late = f"It was ended after {job.timeout_s:g} s; what it had printed and written is here."
+        warnings.append(late)
+        untold.add(late)
     code = ended.exit_code
+    if code == 0 and not ended.timed_out:
+        untold.update(job.notes, desk.place.notes)
     if code is None and ended.signal:
         code = 128 + ended.signal
     missing = None
@@ -222,6 +227,7 @@ async def finish(
         python = job.argv[0] if program.startswith("python") else desk.workspace.python
         around = Around(job.skill, python, tuple(job.named), tuple(job.dependencies))
         missing = explain_failure(code, printed.stderr.text, not_started, around)
+    warnings = list(dict.fromkeys(warnings))
     return JobResult(
         run=prepared.program.run,
         stdout=printed.stdout.text,
@@ -235,11 +241,13 @@ async def finish(
         files=collected.files,
         saved=tuple(saved),
         staged=prepared.staged,
-        warnings=tuple(dict.fromkeys(warnings)),
+        warnings=tuple(warnings),
         isolation=record_isolation(desk.workspace.isolation),
         missing=to_json(missing) if missing else None,
         dependencies=tuple(job.dependencies),
         left_out=collected.left_out,
+        timeout_s=job.timeout_s,
+        told=tuple(each for each in warnings if each not in untold),
     )
 
 
@@ -326,15 +334,13 @@ def _environment(job: Job, workspace: Workspace, run: str) -> dict[str, str]:
     return {**base, "PYTHONUNBUFFERED": "1", **told, **job.env, **settled}
 
 
-def _about_the_end(ended: Ended, prepared: Prepared, *, counts_survivors: bool) -> list[str]:
+def _about_the_end(ended: Ended, *, counts_survivors: bool) -> list[str]:
     """Returns sentences about how the run ended.
 
     A run in its own PID namespace leaves no processes behind. There the count would only be the namespace's first
     process, so `counts_survivors` is False.
     """
     said = list(ended.notes)
-    if ended.timed_out:
-        said.append(f"It was ended after {prepared.program.timeout_s:g} s; what it had printed and written is here.")
     if ended.oom:
         said.append("It needed more memory than the limit allows and was ended for that.")
     if ended.left:

@@ -14,7 +14,7 @@ import difflib
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 from prowess.core.values import Isolation
 from prowess.errors import ConfigError, WorkspaceError, WorkspaceUnavailable
@@ -24,8 +24,7 @@ from prowess.workspace.layout import Layout
 MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLimits:
+class RunLimits(NamedTuple):
     """Limits of one run in bytes, seconds or counts. None means no limit."""
 
     memory: int | None = None  # of all processes together
@@ -37,7 +36,7 @@ class RunLimits:
     disk: int | None = 2048 * MIB  # of all that the run writes to its workspace; checked once a second
 
 
-NAMES = tuple(field.name for field in fields(RunLimits))
+NAMES = RunLimits._fields
 
 
 def parse_limits(given: Mapping[str, float]) -> RunLimits:

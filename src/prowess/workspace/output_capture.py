@@ -162,6 +162,7 @@ class Printed:
         self._on_output = on_output
         self.refs: dict[str, str] = {}
         self.warnings: list[str] = []
+        self.untold: list[str] = []  # warnings that a model does not need: `refs` say as much, or only people can act
         self._spills = {stream: _Spill(place, run, stream, limit_bytes) for stream in STREAMS}
         self.stdout: Capture = self._capture("stdout", limit_bytes, redaction)
         self.stderr: Capture = self._capture("stderr", limit_bytes, redaction)
@@ -181,7 +182,7 @@ class Printed:
                 self.refs[stream] = ref
                 kept = f"the first {SPILL_BYTES} bytes are" if spill.full else "all of it is"
                 has = f"{stream} has {capture.total_bytes} bytes; a result holds its start and end"
-                self.warnings.append(f"{has}, {kept} in {ref}.")
+                self._warn_people(f"{has}, {kept} in {ref}.")
                 if spill.problem:
                     self.warnings.append(f"Not all of {stream} could be kept: {spill.problem}.")
             spill.close()
@@ -203,7 +204,11 @@ class Printed:
             self._on_output(stream, data)
         except Exception as error:  # noqa: BLE001 - a callback of the caller
             self._on_output = None
-            self.warnings.append(f"Whoever watched the output does not work: {type(error).__name__}: {error}")
+            self._warn_people(f"Whoever watched the output does not work: {type(error).__name__}: {error}")
+
+    def _warn_people(self, warning: str) -> None:
+        self.warnings.append(warning)
+        self.untold.append(warning)
 
 
 class _Spill:

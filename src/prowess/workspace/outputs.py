@@ -65,6 +65,7 @@ class Collected(NamedTuple):
     files: tuple[OutputFile, ...]
     warnings: tuple[str, ...]
     left_out: tuple[str, ...] = ()  # hidden files that no pattern names
+    untold: tuple[str, ...] = ()  # warnings about texts that a model is not shown
 
 
 def collect(
@@ -118,7 +119,8 @@ def collect(
         warnings.append(_say_hidden(hidden))
     if must_match:
         warnings += [f"'{pattern}' matches no file." for pattern in wanted if pattern not in matched]
-    return Collected(tuple(taken.files), _few(warnings), tuple(hidden[:_MOST_WARNINGS]))
+    left_out = tuple(hidden[:_MOST_WARNINGS])
+    return Collected(tuple(taken.files), _few(warnings), left_out, tuple(taken.cut))
 
 
 class _Taken:
@@ -127,6 +129,7 @@ class _Taken:
     def __init__(self, limits: OutputLimits, owner: int | None, redact: Callable[[str], str] | None) -> None:
         self.files: list[OutputFile] = []
         self.warnings: list[str] = []
+        self.cut: list[str] = []  # warnings about cut texts
         self.left_out = 0  # files that match, after the limit was reached
         self._limits = limits
         self._owner = owner
@@ -152,7 +155,9 @@ class _Taken:
         self.files.append(file)
         if file.truncated:
             shown = f"Of '{rel}' the first {used} bytes are shown here"
-            self.warnings.append(f"{shown}; the file has all {file.size_bytes}.")
+            warning = f"{shown}; the file has all {file.size_bytes}."
+            self.warnings.append(warning)
+            self.cut.append(warning)
 
 
 def _reason(error: OSError | WorkspaceError) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from prowess.errors import ResourceNotFound
+from prowess.errors import ConfigError, ResourceNotFound
 from prowess.workspace.dirfd import open_file
 from prowess.workspace.export import open_outside
 
@@ -48,6 +48,8 @@ class RunFile:
         target = os.path.abspath(os.path.expanduser(os.fspath(to)))
         if os.path.isdir(target):
             target = os.path.join(target, os.path.basename(self.below))
+        if os.path.lexists(target) and not force:
+            raise ConfigError(f"{target} exists already.", code="file-exists", hint="Add force=True to replace it.")
         folder, name = os.path.split(target)
         with self._open() as file, open_outside(os.getcwd(), folder, name, force=force, make=True, mode=0o666) as copy:
             shutil.copyfileobj(file, copy)

@@ -8,7 +8,17 @@ from typing import Any, assert_type
 
 import prowess
 from prowess.errors import SkillInvalid
-from prowess.events import ApprovalAnswered, CallPlanned, Envelope, Event, SkillLoaded, StopReason, parse_event
+from prowess.events import (
+    ApprovalAnswered,
+    CallActed,
+    CallPlanned,
+    Envelope,
+    Event,
+    SkillLoaded,
+    StopReason,
+    TextDelta,
+    parse_event,
+)
 from prowess.ports import (
     ArtifactStore,
     Decision,
@@ -58,6 +68,31 @@ def watch(envelope: Envelope) -> None:
         assert_type(event.name, str)
     elif isinstance(event, CallPlanned):
         assert_type(event.call, ToolCall)
+
+
+def text_of(envelope: Envelope) -> str:
+    if envelope.event.type == "text_delta":
+        return envelope.event.text
+    event = envelope.event
+    if event.type == "call_acted":
+        assert_type(event, CallActed)
+        return event.outcome.content
+    return ""
+
+
+async def texts_of(agent: prowess.Agent) -> None:
+    async for envelope in agent.stream("hi"):
+        if envelope.event.type == "text_delta":
+            assert_type(envelope.event.text, str)
+    agent.run_sync("hi", on_event=text_of_event)
+
+
+def text_of_event(envelope: Envelope) -> None:
+    match envelope.event:
+        case TextDelta(text=text):
+            assert_type(text, str)
+        case _:
+            pass
 
 
 def name_of(event: Event) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from prowess.agent.context.render import (
@@ -12,28 +12,32 @@ from prowess.agent.context.render import (
 )
 from prowess.agent.context.request import ModelRequest, RequestDraft
 from prowess.agent.context.state import (
+    SHOWN_ONCE,
     ApprovalQuestions,
     Asked,
     Item,
     Noted,
     Replied,
     State,
+    UnloadedSkills,
     UsageTotals,
     find_answer,
     find_last_text,
     find_outcomes,
+    find_place,
     find_task,
     find_tools,
+    find_waiting,
     parse_spent,
 )
 from prowess.agent.output import NOTE_KIND
-from prowess.core.codec import from_json
 from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
     CallActed,
     CallDecided,
     CallPlanned,
+    CatalogPlanned,
     Compacted,
     Envelope,
     EpochStarted,
@@ -50,10 +54,8 @@ from prowess.core.events import (
     UnknownEvent,
 )
 from prowess.core.tool_table import COMMAND_TOOLS, UNCOUNTED_TOOLS
-from prowess.core.values import Outcome, Part, Plan, ToolCall, ToolSpec, add_usage
+from prowess.core.values import CatalogPlan, Outcome, Part, Plan, ToolCall, ToolSpec, add_usage
 from prowess.tools.skills.state import part_ref
-
-SHOWN_ONCE = "shown once"  # reason of an unload
 
 
 class Conversation:
@@ -77,7 +79,8 @@ class Conversation:
         self.first_started: RunStarted | None = None  # first run of the current request, not one that resumes it
         self.requested_loads: dict[str, ToolCall] = {}  # open skill_load calls that the model did not make
         self._shown_once: set[str] = set()
-        self._over: dict[str, None] = {}  # ids of skills shown once and unloaded since the last reply
+        self.went: UnloadedSkills = UnloadedSkills(self.state)
+        self.catalog: CatalogPlan | None = None  # last plan that was recorded
         self.questions: ApprovalQuestions = ApprovalQuestions()
         self.contents: dict[str, str] = {}  # id -> latest digest of every skill that the session loaded
         self.unloaded: set[str] = set()  # ids of unloaded skills, without those shown once
@@ -150,19 +153,7 @@ class Conversation:
 
     def waiting_calls(self) -> list[ToolCall]:
         """Calls that wait for a person. For a call in a child run, the waiting calls of the child."""
-        waiting: dict[str, Mapping[str, Any]] = {}
-        for id, outcome in self._outcomes().items():
-            if outcome.status == "waiting":
-                waiting[id] = outcome.data
-        found: list[ToolCall] = []
-        for id, data in waiting.items():
-            inner = data.get("waiting")
-            call = data.get("call")
-            if isinstance(inner, list):
-                found += [from_json(ToolCall, each) for each in inner]
-            elif isinstance(call, dict) and f"{id}-load" not in waiting:
-                found.append(ToolCall(id=id, tool=call["tool"], args=call["args"]))
-        return found
+        return find_waiting(self._outcomes())
 
     def find_outcome(self, call_id: str) -> Outcome | None:
         """Finds the outcome of a call of the current request."""
@@ -210,12 +201,10 @@ class Conversation:
         return [id for id in self.state.ids if id in self._shown_once]
 
     @property
-    def over(self) -> list[str]:
-        """Ids of skills that were shown once, unloaded, and not loaded again since."""
-        if not self._over:
-            return []
-        loaded = {each.id for each in self.state.skills.values()}
-        return [id for id in self._over if id not in loaded]
+    def place(self) -> str:
+        """Call whose result gets the next note. "" means the user message."""
+        self._settle()
+        return find_place(self.draft.items)
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -299,9 +288,10 @@ class Conversation:
         self.requested_loads = {}
         self.children = {}
         self.counted = {}
-        self._over = {}
+        self.went.start_request()
         if event.load_mode != "session":
             self.state.clear_temporary()
+            self.draft.forget_view()
 
     def _output_requested(self, event: OutputRequested) -> None:
         self.output = event
@@ -329,7 +319,7 @@ class Conversation:
         self._is_refused = False
         self._reply = event.calls
         self._begun = set()
-        self._over = {}
+        self.went.clear()
         self._note_calls(event)
         is_whole = event.finish == "stop" and event.code is None
         is_final = is_whole and bool(event.text) and not event.calls
@@ -365,6 +355,8 @@ class Conversation:
         skill = outcome.data.get("skill")
         if isinstance(skill, str) and outcome.data.get("show"):
             self._shown_once.discard(skill)
+        if any(call.id == call_id for call in self._reply):
+            self.went.note_told(outcome)
 
     def _count_call(self, call_id: str, outcome: Outcome) -> None:
         """Counts a call of the model, and the run of a script, whoever called for it."""
@@ -416,7 +408,7 @@ class Conversation:
         self._settle()
         if event.kind == NOTE_KIND:
             self._is_refused = True
-        note = Noted(self.number, event.kind, event.text)
+        note = Noted(self.number, event.kind, event.text, stays=event.call_id is not None)
         self._add(note)
 
     def _loaded(self, event: SkillLoaded) -> None:
@@ -427,12 +419,14 @@ class Conversation:
 
     def _unloaded(self, event: SkillUnloaded) -> None:
         self.state.unload(event.id)
-        if event.reason == SHOWN_ONCE:
-            self._over[event.id] = None
-        else:
+        self.went.add(event)
+        if event.reason != SHOWN_ONCE:
             self.unloaded.add(event.id)
         if self.draft.is_in_system:
             self._begin_epoch("skills changed under system placement")
+
+    def _catalog_planned(self, event: CatalogPlanned) -> None:
+        self.catalog = event.plan
 
     def _plan_changed(self, event: PlanChanged) -> None:
         self.plan = event.plan
@@ -477,13 +471,12 @@ class Conversation:
     def _add(self, item: Item) -> None:
         self.draft.add(item)
 
-    # --- epochs -----------------------------------------------------------------------------------------------------
-
 
 _HANDLERS: dict[type, Callable[[Conversation, Any], None]] = {
     RunStarted: Conversation._run_started,
     OutputRequested: Conversation._output_requested,
     EpochStarted: Conversation._epoch_started,
+    CatalogPlanned: Conversation._catalog_planned,
     ModelRequested: Conversation._model_requested,
     ModelReplied: Conversation._model_replied,
     CallPlanned: Conversation._call_planned,

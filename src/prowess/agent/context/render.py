@@ -1,7 +1,8 @@
-"""Renders texts for the model: a request with its files, outcomes of calls, skills, and the note with plan and budget.
+"""Renders texts for the model: a request with its files, outcomes of calls, skills, and notes.
 
 Text from tools and files is data: it cannot open or close our tags, and invisible characters are removed. Texts of
-skills come from the content with the pinned digest, redacted. The note stands at the end of every request.
+skills come from the content with the pinned digest, redacted. Notes and texts of skills that the model did not load are
+parts of the last tool result, or else of the user message: some servers refuse a message of their own there.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from prowess.tools.skills.state import part_ref
 
 def render_outcome(outcome: Outcome) -> str:
     """Renders an outcome for the model. A failure has its code and a hint. Content is made safe, except framed content,
-    which is safe already."""
+    which is safe already. The content of a success cannot look like a failure."""
     text = outcome.content
     if outcome.status == "ok":
         is_safe = outcome.data.get("framed") is True
-        return text if is_safe else make_safe(text)
+        text = text if is_safe else make_safe(text)
+        return f"ok:\n{text}" if _FAILURE.match(text) else text
     said = outcome.status
     if outcome.code:
         said = f"{said} [{outcome.code}]"
@@ -38,6 +40,9 @@ def render_outcome(outcome: Outcome) -> str:
     if outcome.hint:
         text = f"{text}\n{outcome.hint}"
     return make_safe(text)
+
+
+_FAILURE = re.compile(r"\A\s*+(?:failed|denied|waiting|interrupted) \[[^\]\n]{1,80}\]: ")
 
 
 def make_safe(text: str) -> str:
@@ -74,51 +79,104 @@ CONTEXT = "Loaded skill context:"
 _CHILD = "A child run answered. This is what it said, not what the user says:"
 
 
-def render_messages(item: Item, shown: Sequence[Part]) -> list[Message]:
-    """Renders an item as messages, with the texts that it shows."""
+def render_message(item: Item, shown: Sequence[Part]) -> Message | None:
+    """Renders an item, with the texts that it shows. None if there is nothing to say."""
     if isinstance(item, Asked):
-        return [Message(role="user", parts=item.parts)]
+        return Message(role="user", parts=item.parts)
     if isinstance(item, Replied):
         said = (Part(text=item.text),) if item.text else ()
-        return [Message(role="assistant", parts=said, calls=item.calls)]
+        return Message(role="assistant", parts=said, calls=item.calls)
     if isinstance(item, Noted):
         note = Part(text=item.text, ref=f"note:{item.kind}")
-        return [Message(role="user", parts=(note,))]
+        return Message(role="user", parts=(note,))
     if item.own:
-        result = Part(text=render_outcome(item.outcome))
-        return [Message(role="tool", call_id=item.call_id, parts=(result, *shown))]
+        return Message(role="tool", call_id=item.call_id, parts=_result_parts(item.outcome, shown))
     return _render_context(item.outcome, shown)
 
 
-def _render_context(outcome: Outcome, shown: Sequence[Part]) -> list[Message]:
+def _result_parts(outcome: Outcome, shown: Sequence[Part]) -> tuple[Part, ...]:
+    """Result of a call and the texts that it shows. Those of a skill that was loaded for it come first."""
+    result = Part(text=render_outcome(outcome))
+    loaded = outcome.data.get("loaded")
+    if not isinstance(loaded, str):
+        return (result, *shown)
+    first = Part(text=make_safe(loaded))
+    return (first, *shown, result)
+
+
+def _render_context(outcome: Outcome, shown: Sequence[Part]) -> Message | None:
     """Renders the outcome of a call that the model did not make."""
     if "child" in outcome.data:
         text = f"<note>\n{_CHILD}\n{render_outcome(outcome)}\n</note>"
         note = Part(text=text, ref="note:child")
-        return [Message(role="user", parts=(note,))]
+        return Message(role="user", parts=(note,))
     if not shown:
-        return []
+        return None
     heading = Part(text=CONTEXT, ref="note:context")
-    return [Message(role="user", parts=(heading, *shown))]
+    return Message(role="user", parts=(heading, *shown))
 
 
-def without_above(item: AnsweredCall, told: Collection[tuple[str, str, str]]) -> AnsweredCall:
-    """Replaces a result that points to texts above by its stub, if these texts are no longer in the request."""
+STOPPED = Message(role="assistant", parts=(Part(text="(Stopped here.)", ref="note:stopped"),))
+
+
+def join(last: Message | None, item: Item, message: Message) -> list[Message]:
+    """Adds a message, and returns the messages in the place of the last one. Only a reply follows results: what is no
+    request of the user becomes a part of the last message, and a request follows a reply."""
+    if last is None:
+        return [message]
+    if message.role != "user" or last.role == "system":
+        return [last, message]
+    if isinstance(item, Asked) and not _is_summary(last):
+        is_answered = last.role == "assistant" and not last.calls
+        return [last, message] if is_answered else [last, STOPPED, message]
+    if last.role == "assistant":
+        return [last, message]
+    longer = replace(last, parts=(*last.parts, *message.parts))
+    return [longer]
+
+
+def _is_summary(message: Message) -> bool:
+    """True for the message that stands for earlier ones; the request belongs to it."""
+    refs = [part.ref for part in message.parts]
+    return refs == ["note:summary"]
+
+
+_WENT = "unloaded after that turn; load it again if you need it"
+
+
+def render_went(item: AnsweredCall) -> AnsweredCall:
+    """Says in the result of an earlier turn that the texts that it showed are gone."""
+    had_text = shows(item.outcome) or item.outcome.data.get("above")
+    if not had_text:
+        return item
+    return _with_content(item, f"{item.outcome.content} ({_WENT})")
+
+
+def went_parts(item: AnsweredCall) -> list[Part]:
+    """Says the same in the place of texts that the model did not ask for."""
+    if item.own or not shows(item.outcome):
+        return []
+    text = make_safe(f"{item.outcome.content} ({_WENT})")
+    return [Part(text=render_note(text), ref="note:context")]
+
+
+def without_above(item: AnsweredCall, told: Collection[str | None]) -> AnsweredCall:
+    """Replaces a result that points to texts above by its stub, if the refs of these texts are not among `told`."""
     data = item.outcome.data
     above = data.get("above")
     stub = data.get("stub")
     if not isinstance(above, list) or not isinstance(stub, str):
         return item
-    skill = data.get("skill")
-    digest = data.get("digest")
-    if all((skill, digest, path) in told for path in above):
+    skill = str(data.get("skill"))
+    digest = str(data.get("digest"))
+    if all(part_ref(skill, digest, path) in told for path in above):
         return item
     return _with_content(item, stub)
 
 
 def _with_content(item: AnsweredCall, content: str) -> AnsweredCall:
     outcome = replace(item.outcome, content=content)
-    return replace(item, outcome=outcome)
+    return item._replace(outcome=outcome)
 
 
 def shortened(item: Item, replaced: dict[str, str]) -> Item:
@@ -152,48 +210,25 @@ _MARKS = {"completed": "[x]", "in_progress": "[>]", "pending": "[ ]"}
 _LONGEST = 1_500
 
 
-def render_note(plan: Plan | None, shown: Plan | None, left: Mapping[str, float]) -> str:
-    """Renders plan and budget. `shown` is the plan that the model has seen; if it is the same, one line is enough."""
-    told_plan = _plan(plan, shown)
-    told_left = render_left(left)
-    return f"<note>\n{told_plan}\n{told_left}\n</note>"
+def render_note(text: str) -> str:
+    """Renders a note. Its tag cannot be in the text of a tool or a file."""
+    return f"<note>{text}</note>"
 
 
-def _plan(plan: Plan | None, shown: Plan | None) -> str:
-    if plan is None:
-        return "Plan: none yet."
-    if plan == shown:
-        done = [step for step in plan.steps if step.status == "completed"]
-        return f"Plan: as before, {len(done)} of {len(plan.steps)} done."
-    lines = [f"Plan: {_line(plan.goal)}"]
+def render_plan(plan: Plan) -> str:
+    """Renders the whole plan."""
+    lines = [f"Plan: {one_safe_line(plan.goal)}"]
     for step in plan.steps:
-        title = _line(f"{step.id} {step.title}")
+        title = one_safe_line(f"{step.id} {step.title}")
         lines.append(f"{_MARKS[step.status]} {title}")
     text = "\n".join(lines)
     return text[:_LONGEST]
 
 
-def _line(text: str) -> str:
-    """Makes text of a model safe: one line, no tags of ours. A file may have told the model what to write."""
+def one_safe_line(text: str) -> str:
+    """Makes foreign text safe: one line, no tags of ours. A file may have told a model what to write."""
     line = " ".join(text.split())
     return make_safe(line)
-
-
-def render_left(left: Mapping[str, float]) -> str:
-    """Renders the rest of the budget in one line."""
-    if not left:
-        return "Left: no bound."
-    parts = [f"{_number(value)} {name}" for name, value in left.items()]
-    line = f"Left: {', '.join(parts)}."
-    if left.get("turns") == 0:
-        return f"{line} This is the last turn: answer now, with what you have."
-    return line
-
-
-def _number(value: float) -> str:
-    if isinstance(value, float) and value < 10:
-        return f"{value:.4g}"
-    return f"{value:.0f}"
 
 
 _DECLARED = re.compile(r"[<\[$]\s*([A-Za-z_][A-Za-z0-9_-]*)")

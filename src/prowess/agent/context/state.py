@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from prowess.core.events import ApprovalAnswered, ApprovalAsked, CallDecided
+from prowess.core.codec import from_json
+from prowess.core.events import ApprovalAnswered, ApprovalAsked, CallDecided, SkillUnloaded
 from prowess.core.values import USAGE_COUNTS, Outcome, Part, ToolCall, Usage, add_usage
 from prowess.policy.decision import asked_isolated
 from prowess.tools.skills.state import DOCS_KEY, LOADED_KEY, parse_docs
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """Request of the user."""
 
     request: int
     parts: tuple[Part, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Replied:
+class Replied(NamedTuple):
     """Reply of the model."""
 
     request: int
@@ -31,8 +30,7 @@ class Replied:
     ours: bool = False  # text of Prowess at the end of a run, not of the model
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredCall:
+class AnsweredCall(NamedTuple):
     """Outcome of a call. If the model did not make the call, it is shown as context, not as a tool result."""
 
     request: int
@@ -41,13 +39,13 @@ class AnsweredCall:
     own: bool  # the model made the call
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(NamedTuple):
     """Note of the runtime."""
 
     request: int
     kind: str
     text: str
+    stays: bool = True  # False for a note of an older record, which went with its epoch
 
 
 Item = Asked | Replied | AnsweredCall | Noted
@@ -72,16 +70,13 @@ def find_last_text(items: Sequence[Item], request: int) -> str:
     return ""
 
 
-_AFTER_ANSWER = ("output", "budget")  # kinds of notes between an answer and the request that asks for it again
-
-
 def find_answer(items: Sequence[Item]) -> str | None:
     """Final answer of the model, if it is the last item, apart from outcomes of code in that answer, and from notes
-    that say why it does not fit."""
+    for the request that asks for it again. A note of kind "note" says that the model has to go on."""
     for item in reversed(items):
         if isinstance(item, AnsweredCall) and not item.own:
             continue
-        if isinstance(item, Noted) and item.kind in _AFTER_ANSWER:
+        if isinstance(item, Noted) and item.kind != "note":
             continue
         if isinstance(item, Replied) and item.final:
             return item.text
@@ -95,6 +90,68 @@ def find_outcomes(items: Sequence[Item], request: int) -> list[AnsweredCall]:
     for item in items:
         if isinstance(item, AnsweredCall) and item.request == request:
             found.append(item)
+    return found
+
+
+def find_place(items: Sequence[Item]) -> str:
+    """Call whose result gets the next note: the last one since the last reply. "" if there is none."""
+    for item in reversed(items):
+        if isinstance(item, AnsweredCall) and item.own:
+            return item.call_id
+        if isinstance(item, Asked | Replied):
+            return ""
+    return ""
+
+
+def find_result_place(items: Sequence[Item], call_id: str) -> int:
+    """Index at which the result of a call belongs: after the other results of the same reply."""
+    place = len(items)
+    ids: set[str] = set()
+    for index, item in enumerate(items):
+        if isinstance(item, Replied):
+            ids = {call.id for call in item.calls}
+        if call_id not in ids:
+            continue
+        is_result = isinstance(item, AnsweredCall) and item.call_id in ids
+        if is_result or isinstance(item, Replied):
+            place = index + 1
+    return place
+
+
+def find_notes(items: Sequence[Item], request: int) -> list[Noted]:
+    """Notes of a request, in order."""
+    found: list[Noted] = []
+    for item in items:
+        if isinstance(item, Noted) and item.request == request:
+            found.append(item)
+    return found
+
+
+def find_new_notes(items: Sequence[Item]) -> list[Noted]:
+    """Notes since the last reply."""
+    found: list[Noted] = []
+    for item in reversed(items):
+        if isinstance(item, Replied):
+            break
+        if isinstance(item, Noted):
+            found.append(item)
+    return found
+
+
+def find_waiting(outcomes: Mapping[str, Outcome]) -> list[ToolCall]:
+    """Calls that wait for a person, by outcomes of calls. For a call in a child run, the waiting calls of the child."""
+    waiting: dict[str, Mapping[str, Any]] = {}
+    for id, outcome in outcomes.items():
+        if outcome.status == "waiting":
+            waiting[id] = outcome.data
+    found: list[ToolCall] = []
+    for id, data in waiting.items():
+        inner = data.get("waiting")
+        call = data.get("call")
+        if isinstance(inner, list):
+            found += [from_json(ToolCall, each) for each in inner]
+        elif isinstance(call, dict) and f"{id}-load" not in waiting:
+            found.append(ToolCall(id=id, tool=call["tool"], args=call["args"]))
     return found
 
 
@@ -192,6 +249,53 @@ class State:
 def _name_in(key: str) -> str:
     """Name of the skill in a key of the state. Another key is returned as it is."""
     return key.removeprefix(LOADED_KEY).removeprefix(DOCS_KEY)
+
+
+SHOWN_ONCE = "shown once"  # reason of an unload
+
+
+class UnloadedSkills:
+    """Ids of skills that were unloaded since the last reply, and that the model was not told of by a result."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._once: dict[str, None] = {}
+        self._others: dict[str, None] = {}
+
+    def add(self, event: SkillUnloaded) -> None:
+        ids = self._once if event.reason == SHOWN_ONCE else self._others
+        ids[event.id] = None
+
+    def note_told(self, outcome: Outcome) -> None:
+        """Notes the result of a call of the model, which says what it unloaded."""
+        unloaded = outcome.data.get("unloaded")
+        skill = outcome.data.get("skill")
+        told = list(unloaded) if isinstance(unloaded, list) else []
+        told.append(skill)
+        for id in told:
+            if isinstance(id, str):
+                self._others.pop(id, None)
+
+    def start_request(self) -> None:
+        self._once = {}
+
+    def clear(self) -> None:
+        self._once = {}
+        self._others = {}
+
+    def shown_once(self) -> list[str]:
+        """Ids of skills that were shown once, and not loaded again since."""
+        return self._not_loaded(self._once)
+
+    def others(self) -> list[str]:
+        """Ids of the others that were not loaded again since."""
+        return self._not_loaded(self._others)
+
+    def _not_loaded(self, ids: Collection[str]) -> list[str]:
+        if not ids:
+            return []
+        loaded = {each.id for each in self._state.skills.values()}
+        return [id for id in ids if id not in loaded]
 
 
 class ApprovalQuestions:

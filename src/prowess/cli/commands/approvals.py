@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from prowess.cli.app import Call, actions, cli_command, roots_option, source_option
+from prowess.cli.app import Call, actions, cli_command, roots_option, source_option, store_option
 
 
 @cli_command("grant", example="prowess approvals grant csv-report\nprowess approvals grant csv-report --yes --json")
@@ -25,6 +25,7 @@ def give(call: Call, name: str, yes: bool, source: str | None, roots: tuple[str,
 
 
 @cli_command("list", example="prowess approvals list\nprowess approvals list -v\nprowess approvals list --json")
+@store_option
 def list_approvals(call: Call) -> int:
     """Show the questions that wait for an answer, and what is approved for good.
 
@@ -45,6 +46,7 @@ def list_approvals(call: Call) -> int:
 @click.argument("said", metavar="yes|once|run|always|no", type=click.Choice(["yes", "once", "run", "always", "no"]))
 @click.option("--session", metavar="ID", help="The session that it waits in, when several have such a call.")
 @click.option("--because", metavar="TEXT", help="Why not; the model is told.")
+@store_option
 def answer(call: Call, call_id: str, said: str, session: str | None, because: str | None) -> int:
     """Answer a question that waits; the session then goes on with `prowess run --session ID --resume`.
 

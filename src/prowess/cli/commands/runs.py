@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from prowess.cli.app import Call, actions, cli_command, executor_option, roots_option
+from prowess.cli.app import Call, actions, cli_command, executor_option, roots_option, store_option
 from prowess.cli.commands.runs_show import diff, export, show
 from prowess.cli.session_options import yes_option
 
@@ -16,6 +16,7 @@ _MOST = 1_000_000
 @cli_command("list", example="prowess runs list\nprowess runs list --session s-1f2e --json")
 @click.option("--session", metavar="ID", help="Only of this session.")
 @click.option("--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="At most so many.")
+@store_option
 def runs_list(call: Call, session: str | None, limit: int) -> int:
     """Show the runs there are, the last one first.
 
@@ -33,6 +34,7 @@ def runs_list(call: Call, session: str | None, limit: int) -> int:
 )
 @click.argument("run", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every session of the log, and every copy.")
+@store_option
 def verify(call: Call, run: str | None, everything: bool) -> int:
     """Check that a record is what was written: no line changed, lost, moved, or cut off at its end.
 
@@ -49,6 +51,7 @@ def verify(call: Call, run: str | None, everything: bool) -> int:
 @executor_option("What runs scripts.  [default: as configured]")
 @click.option("--instructions", metavar="TEXT", help="Other instructions than the run was given.")
 @yes_option
+@store_option
 def replay(
     call: Call, run: str, roots: Sequence[str], executor: str | None, instructions: str | None, yes: Sequence[str]
 ) -> int:
@@ -73,6 +76,7 @@ def replay(
 @click.option("--sessions", is_flag=True, help="Whole sessions from the log as well, if their last run is that old.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@store_option
 def prune(call: Call, older_than: str | None, keep: int | None, sessions: bool, dry_run: bool, yes: bool) -> int:
     """Remove the folders of old runs; those of runs that are going on are kept.
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from prowess.cli.app import Call, cli_command
+from prowess.cli.app import Call, cli_command, store_option
 
 
 @cli_command(
@@ -15,6 +15,7 @@ from prowess.cli.app import Call, cli_command
 @click.argument("run")
 @click.option("--events", is_flag=True, help="Print the events as they are stored, one per line.")
 @click.option("--full", is_flag=True, help="Whole texts, not only what fits a line.")
+@store_option
 def show(call: Call, run: str, events: bool, full: bool) -> int:
     """Show a run as a timeline: what was asked, decided, done and answered, when and why.
 
@@ -28,6 +29,7 @@ def show(call: Call, run: str, events: bool, full: bool) -> int:
 @cli_command("diff", example="prowess runs diff r-1f2e r-5d6c\nprowess runs diff r-1f2e r-5d6c --json")
 @click.argument("a")
 @click.argument("b")
+@store_option
 def diff(call: Call, a: str, b: str) -> int:
     """Compare two runs: the first event that differs, and a summary of each.
 
@@ -45,6 +47,7 @@ def diff(call: Call, a: str, b: str) -> int:
 )
 @click.option("-o", "--output", metavar="FILE", help="Write it there, whole or not at all; - is stdout.")
 @click.option("--force", is_flag=True, help="Replace FILE if there is one.")
+@store_option
 def export(call: Call, run: str, form: Literal["otel", "jsonl"], output: str | None, force: bool) -> int:
     """Write a run for other programs: as OpenTelemetry spans (OTLP as JSON, GenAI conventions), or its events.
 

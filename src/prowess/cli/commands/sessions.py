@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from prowess.cli.app import Call, actions, cli_command
+from prowess.cli.app import Call, actions, cli_command, store_option
 
 _MOST = 1_000_000
 
 
 @cli_command("list", example="prowess sessions list\nprowess sessions list --limit 100 --json")
 @click.option("--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="At most so many.")
+@store_option
 def sessions_list(call: Call, limit: int) -> int:
     """Show the sessions there are, the one used last first.
 
@@ -24,6 +25,7 @@ def sessions_list(call: Call, limit: int) -> int:
 @cli_command("show", example="prowess sessions show s-1f2e\nprowess sessions show s-1f2e --events | jq .type")
 @click.argument("id")
 @click.option("--events", is_flag=True, help="Print the events as they are stored, one per line.")
+@store_option
 def show_session(call: Call, id: str, events: bool) -> int:
     """Show what was asked, loaded, called and answered in a session, run by run."""
     from prowess.cli.handlers.sessions import show_session
@@ -35,6 +37,7 @@ def show_session(call: Call, id: str, events: bool) -> int:
 @click.argument("id")
 @click.option("--files", is_flag=True, help="Its workspace and its artifacts as well.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@store_option
 def delete(call: Call, id: str, files: bool, yes: bool) -> int:
     """Remove a session: what was said and done in it, for good.
 

@@ -82,7 +82,6 @@ def _show_fixed(screen: Screen, fixed: Mapping[Profile, FixedTokens], profile: P
     """Shows the tokens that every request takes, in this profile and in the others."""
     others = [f"{name} {cost.tokens}" for name, cost in fixed.items() if name != profile]
     listed = ", ".join(others)
-    tokens = fixed[profile].tokens
-    screen.note(
-        f"Guidance and tool schemas take another {tokens} tokens of every request (profile {profile}; {listed})."
-    )
+    schemas, guidance, tokens = fixed[profile].schemas, fixed[profile].guidance, fixed[profile].tokens
+    told = f"tools {schemas} + guidance {guidance} = {tokens} tokens"
+    screen.note(f"Every request also carries {told} (profile {profile}; {listed}).")

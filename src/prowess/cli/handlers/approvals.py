@@ -212,7 +212,7 @@ def to_resume(call: Call, question: Waiting) -> str:
     the calls, a comment says what to do there."""
     if question.of_program:
         return f"# in the program that asked: make the call {question.call.id} again, under the same id"
-    words = ["prowess", "run", *call.where()]
+    words = ["prowess", "run", *call.where(store=True)]
     words += question.resume_arguments
     words += ["--session", question.key.session, "--resume"]
     return shlex.join(words)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from prowess._internal.json_values import load_json
+from prowess._internal.json_values import describe_fault, load_json
 from prowess.core.events import CallDelta, ModelReplied, TextDelta
 from prowess.core.ports import ClosableModel, FiniteModel, Model, PreparedModel
 from prowess.core.values import Message, Part, ToolCall, ToolSpec, Usage, add_usage, describe_model
@@ -86,6 +86,8 @@ class StructuredActions:
                 document = _read(reply, names)
             except ValueError as error:
                 why = str(error)
+                if not left and isinstance(error, _CutOff):
+                    raise _cut_off(reply.text) from error
                 if not left:
                     raise self._invalid(reply.text, why) from error
                 live.forget()
@@ -128,17 +130,23 @@ def _read(reply: ModelReplied, tools: Sequence[str]) -> ActionDocument:
     is_cut = reply.finish == "length"
     try:
         data = load_json(text)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError):
         data = _repaired(text, _IF_CUT if is_cut else _IF_WHOLE)
         if data is None and is_cut:
-            message = (
-                f"The reply was cut off after {len(reply.text)} characters, before its JSON document was complete."
-            )
-            hint = "Let the model write longer replies (max_tokens), or ask for less at once."
-            raise ModelMalformed(message, code="reply-cut", hint=hint) from None
+            raise _CutOff("it was cut off by the length limit of a reply. Make it shorter") from None
         if data is None:
-            raise ValueError(f"it is not one JSON object: {error}") from None
+            raise ValueError(f"it is not one JSON object: {describe_fault(text)}") from None
     return parse_document(_storable(data), tools)
+
+
+class _CutOff(ValueError):
+    """The reply ended before its document was complete."""
+
+
+def _cut_off(text: str) -> ModelMalformed:
+    message = f"The reply was cut off after {len(text)} characters, before its JSON document was complete."
+    hint = "Let the model write longer replies (max_tokens), or ask for less at once."
+    return ModelMalformed(message, code="reply-cut", hint=hint)
 
 
 def _repaired(text: str, closing: Sequence[Close]) -> Any:

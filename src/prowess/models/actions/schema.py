@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from prowess._internal.json_values import JsonObject
+from prowess._internal.json_values import JsonObject, describe_fault, find_invalid, parse_object
 from prowess.core.values import Source
 
 
@@ -68,6 +68,16 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def _object_of(value: Any) -> Any:
+    """Takes the JSON text of an object for the object."""
+    if not isinstance(value, str):
+        return value
+    args = parse_object(value)
+    if find_invalid(args) is not None:
+        raise ValueError(f"not valid JSON: {describe_fault(value)}")
+    return args
+
+
 class SkillName(_Read):
     name: str = Field(min_length=1)
     source: Annotated[Source | None, BeforeValidator(lambda value: value or None)] = None
@@ -106,7 +116,7 @@ class RunScript(_Read):
 class CallTool(_Read):
     type: Literal["call_tool"] = "call_tool"
     tool: str = Field(min_length=1)
-    args: JsonObject = {}
+    args: Annotated[JsonObject, BeforeValidator(_object_of)] = {}
 
 
 class FinalAnswer(_Read):

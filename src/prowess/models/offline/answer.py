@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,19 +13,7 @@ from prowess.models.offline.fill import Filled
 MOST_CHARACTERS = 4000
 _NEEDS_A_MODEL = "A language model (`--model openai:NAME`, `--model anthropic:NAME`) can"
 _STEP = re.compile(r" {0,3}(?:#{1,6}\s|\d+[.)]\s)")
-FAILURE = re.compile(r"\s*+(?:failed|denied|waiting|interrupted)(?: \[[\w:-]+\])?: ")
-
-
-def parse_result(text: str) -> dict[str, Any] | None:
-    """Returns the JSON document of a skill_run, without the runtime's text around it; None for other results."""
-    failure = FAILURE.match(text)
-    bare = text[failure.end() :] if failure else text.lstrip()
-    try:
-        document, _ = json.JSONDecoder().raw_decode(bare)
-    except ValueError:
-        return None
-    is_result = isinstance(document, dict) and not document.keys().isdisjoint(("exit_code", "stdout"))
-    return document if is_result else None
+FAILURE = re.compile(r"\A\s*+(?:failed|denied|waiting|interrupted)(?: \[[\w:-]+\])?: ")
 
 
 def is_success(result: Mapping[str, Any]) -> bool:

@@ -81,7 +81,8 @@ class _Turn:
     """Messages since the last request, and what follows from them."""
 
     def __init__(self, messages: Sequence[Message], skills: SkillsInRequest, tools: Collection[str]) -> None:
-        self._listed, self._loaded, self._tools = skills.listed, skills.loaded, tools
+        self._listed, self._loaded, self._results = skills.listed, skills.loaded, skills.results
+        self._tools = tools
         requests = [_find_request(message) for message in messages]
         start = max((at for at, request in enumerate(requests) if request), default=0)
         replies = [at for at, message in enumerate(messages[:start]) if message.role == "assistant"]
@@ -149,10 +150,10 @@ class _Turn:
         return Decided(calls=[*plan, ("skill_run", {"skill": skill.name, "command": filled.command, **outputs})])
 
     def _report(self) -> Decided:
-        args, text, said = self._calls["skill_run"].args, self._text("skill_run"), self._said
-        skill, command = str(args.get("skill")), str(args.get("command"))
-        result = answer.parse_result(text)
-        if result is None:
+        call, text, said = self._calls["skill_run"], self._text("skill_run"), self._said
+        skill, command = str(call.args.get("skill")), str(call.args.get("command"))
+        result = self._results.get(call.id, {})
+        if "exit_code" not in result:
             what = f"This command of the skill '{skill}' did not run:\n\n    {command}"
             return Decided("call-refused", answer.render_refusal(what, text))
         not_given = [path for path in said.all("file") if path not in said.given and base_name(path) in command]

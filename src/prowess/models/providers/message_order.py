@@ -1,8 +1,8 @@
 """Brings neutral messages into the order that providers require: user and assistant alternate, every call has a result.
 
 A message that does not fit is rewritten visibly, never dropped: an interrupted call gets "(no result)", a result
-without its call becomes text. New messages never change an earlier turn, they only extend the last one, so prefix
-caching works.
+without its call becomes text, and a note after results becomes a part of the last one. New messages never change an
+earlier turn, they only extend the last one, so prefix caching works.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from prowess._internal.json_values import JsonObject
+from prowess._internal.json_values import JsonObject, find_invalid
 from prowess.core.values import Message, Part, ToolCall
 
 NO_RESULT = "(no result)"
 _WIRE_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NOT_ON_WIRE = re.compile(r"[^a-zA-Z0-9_-]+")
-_WIRE_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")  # the smallest of the providers' limits
+_WIRE_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")  # the smallest of the providers' limits, apart from Mistral's
+_SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -28,6 +29,14 @@ class WireCall:
     name: str  # on the wire
     args: JsonObject
     ours: ToolCall
+    is_verbatim: bool = False  # the server takes arguments that are no JSON
+
+    @property
+    def text(self) -> str:
+        """Arguments as text. Most servers parse them, and refuse a conversation in which some are no JSON: these get an
+        object that holds the text."""
+        invalid = find_invalid(self.args) if self.is_verbatim else None
+        return json.dumps(self.args, ensure_ascii=False) if invalid is None else invalid
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,7 +69,9 @@ class OrderedMessages:
     turns: list[Turn]
 
 
-def arrange(messages: Sequence[Message]) -> OrderedMessages:
+def arrange(messages: Sequence[Message], *, short_ids: bool = False, is_verbatim: bool = False) -> OrderedMessages:
+    """Brings messages into order. `short_ids`: ids of calls have nine letters and digits, as Mistral requires.
+    `is_verbatim`: arguments that are no JSON are sent back as the model wrote them."""
     system: list[str] = []
     rest = list(messages)
     while rest and rest[0].role == "system":
@@ -68,14 +79,16 @@ def arrange(messages: Sequence[Message]) -> OrderedMessages:
         text = joined(first.parts)
         if text.strip():
             system.append(text)
-    turns = _Turns().of(rest)
+    turns = _Turns(short_ids, is_verbatim).of(rest)
     return OrderedMessages(system=system, turns=turns)
 
 
 class _Turns:
     """Collects turns from messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, short_ids: bool, is_verbatim: bool) -> None:
+        self._wire_id = short_id if short_ids else wire_id
+        self._is_verbatim = is_verbatim
         self._turns: list[Turn] = []
         self._waiting: list[WireCall] = []  # calls of the last assistant turn that have no result yet
         self._asked: list[WireCall] = []  # all calls of that turn
@@ -108,7 +121,18 @@ class _Turns:
                 self._turns.append(LateSystemMessage(text=text))
             case _:
                 user = self._user()
-                user.parts.extend(message.parts)
+                for part in message.parts:
+                    self._said(user, part)
+
+    def _said(self, user: User, part: Part) -> None:
+        """Adds a part of a user message. A text of the runtime goes into the last result, because some servers refuse a
+        user message after results."""
+        is_own = part.kind != "text" or part.ref is None
+        if is_own or not user.results:
+            user.parts.append(part)
+            return
+        _, shown = user.results[-1]
+        shown.append(part)
 
     def _assistant(self, message: Message) -> None:
         """Adds a message of the assistant to its turn. An empty one is left out."""
@@ -128,13 +152,13 @@ class _Turns:
 
     def _call(self, call: ToolCall) -> WireCall:
         """Gives a call an id that is unique in the request."""
-        id = wire_id(call.id)
+        id = self._wire_id(call.id)
         while id in self._ids:
-            id = wire_id(f"{id} again")
+            id = self._wire_id(f"{id} again")
         self._ids.add(id)
         name = wire_name(call.tool)
         args = _plain(call.args)
-        return WireCall(id=id, name=name, args=args, ours=call)
+        return WireCall(id=id, name=name, args=args, ours=call, is_verbatim=self._is_verbatim)
 
     def _result(self, message: Message) -> None:
         """Puts a result into the place of its call. One without a call becomes text."""
@@ -209,6 +233,13 @@ def wire_id(id: str) -> str:
     if _WIRE_ID.fullmatch(id):
         return id
     return f"{_spelled(id, 23)}_{_digest(id)[:16]}"
+
+
+def short_id(id: str) -> str:
+    """Returns an id that Mistral accepts, too."""
+    if _SHORT_ID.fullmatch(id):
+        return id
+    return _digest(id)[:9]
 
 
 def _spelled(text: str, length: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from prowess.models.providers.reply_builder import OnDelta, begin_draft
 Api = Literal["chat", "responses"]
 PROVIDER = Provider(sdk="openai", address="https://api.openai.com/v1", variable="OPENAI_API_KEY")
 _OPENAI_HOST = urlsplit(PROVIDER.address).hostname
+_OF_MISTRAL = re.compile(r"[sx]tral", re.IGNORECASE)  # mistral, codestral, mixtral, …
 _NO_PARAMS: Mapping[str, Any] = {}
 
 
@@ -43,6 +45,7 @@ class OpenAIModel:
         )
         address = urlsplit(self._endpoint.where.address)
         self._is_openai = address.hostname == _OPENAI_HOST
+        self._is_mistral = _OF_MISTRAL.search(f"{name} {address.hostname}") is not None
         usual = "responses" if self._is_openai else "chat"
         wanted = api or params.get("api") or usual
         self.api: Api = _checked_api(self.name, wanted)
@@ -73,7 +76,7 @@ class OpenAIModel:
         on_delta: OnDelta | None = None,
         schema: Mapping[str, Any] | None = None,
     ) -> ModelReplied:
-        transcript = arrange(messages)
+        transcript = arrange(messages, short_ids=self._is_mistral, is_verbatim=self._is_openai)
         request = self._wire.render_request(transcript, tools, schema)
         body = self._body(request)
         client = self._endpoint.client()

@@ -88,8 +88,7 @@ def _assistant(turn: Assistant) -> JsonObject:
 
 
 def _call(call: WireCall) -> JsonObject:
-    args = json.dumps(call.args, ensure_ascii=False)
-    function = {"name": call.name, "arguments": args}
+    function = {"name": call.name, "arguments": call.text}
     return {"id": call.id, "type": "function", "function": function}
 
 

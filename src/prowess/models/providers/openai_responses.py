@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,8 +84,7 @@ def _assistant(turn: Assistant) -> list[JsonObject]:
 
 
 def _call(call: WireCall) -> JsonObject:
-    args = json.dumps(call.args, ensure_ascii=False)
-    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": args}
+    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.text}
 
 
 def _user(turn: User) -> list[JsonObject]:

@@ -6,12 +6,10 @@ are read with `text_in`, `table_in`, `tables_in` and `number_in`: a value of ano
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from typing import Any
 
-from prowess._internal.json_values import JsonObject
+from prowess._internal.json_values import JsonObject, parse_object
 from prowess.core.events import CallDelta, Finish, ModelReplied, TextDelta
 from prowess.core.values import Message, ToolCall, ToolSpec, Usage
 from prowess.models.providers.message_order import wire_name
@@ -150,15 +148,7 @@ def parse_args(text: str) -> JsonObject:
     """Parses the arguments of a call. Text that is no JSON object is kept as it is, so that the model can be told."""
     if text.strip() in ("", "null"):
         return {}
-    try:
-        args = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return {"arguments": text}
-    return args if isinstance(args, dict) else {"arguments": text}
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
+    return parse_object(text)
 
 
 def text_in(table: JsonObject, name: str) -> str:

@@ -38,11 +38,9 @@ STARTERS = SHELLS | frozenset(
 # For each variable that Prowess sets: any mention, a use, and a use as a word or as the beginning of a path.
 _OURS = {
     name: (
-        re.compile(rf"\b{name}\b"),
-        re.compile(rf"\$(?:{name}\b|\{{{name}\}})"),
-        re.compile(
-            rf"(?<![^\s=:;&|<>(`'\"])(?<![^\s=:;&|<>(`]['\"])\$(?:{name}\b|\{{{name}\}})(?=['\"]?(?:[/\s:;&|<>)`]|$))"
-        ),
+        rf"\b{name}\b",
+        rf"\$(?:{name}\b|\{{{name}\}})",
+        rf"(?<![^\s=:;&|<>(`'\"])(?<![^\s=:;&|<>(`]['\"])\$(?:{name}\b|\{{{name}\}})(?=['\"]?(?:[/\s:;&|<>)`]|$))",
     )
     for name in ("WORKSPACE_DIR", "SKILLS_DIR", "WORK_DIR", "OUTPUT_DIR", "RUN_DIR", "SKILL_DIR")
 }
@@ -106,8 +104,8 @@ def _with_our_variables(text: str) -> str:
     set there, so it stays."""
     joined = text.translate(QUOTE_MARKS)
     for name, (mentioned, used, alone) in _OURS.items():
-        if len(mentioned.findall(joined)) == len(used.findall(joined)):
-            text = alone.sub(f"/{name}", text)
+        if len(re.findall(mentioned, joined)) == len(re.findall(used, joined)):
+            text = re.sub(alone, f"/{name}", text)
     return text
 
 

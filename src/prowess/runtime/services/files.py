@@ -9,6 +9,7 @@ A file is written whole or not at all, and replaced only with `force`.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from typing import IO, NamedTuple
 
 from prowess.errors import ConfigError, ProwessError, WorkspaceError, in_one_line
 from prowess.workspace.dirfd import open_file
-from prowess.workspace.export import is_named, open_outside
+from prowess.workspace.export import find_outside, is_named, open_outside
 
 _MARK = re.compile(
     r"""\\@                                   # a plain @
@@ -137,6 +138,21 @@ def copy_files(
         except (OSError, ProwessError) as error:
             warnings.append(_why_not_written(target, error))
     return CopiedFiles(tuple(copied), tuple(warnings))
+
+
+def check_output_dir(output_dir: str | os.PathLike[str]) -> str:
+    """Returns the path of a folder for files of a run, without links. It need not exist. ConfigError if it cannot."""
+    folder = os.path.expanduser(os.fspath(output_dir))
+    try:
+        if not folder:
+            raise FileNotFoundError(errno.ENOENT, "it is empty")
+        return find_outside(os.getcwd(), folder)
+    except (OSError, ProwessError) as error:
+        why = getattr(error, "strerror", None) or getattr(error, "message", "")
+        why = why.rstrip(".")
+        message = f"output_dir={folder[:200]!r} cannot be used: {why}."
+        hint = "Give a folder, or a path where one can be made. Links below the current folder are not followed."
+        raise ConfigError(message, code="output-dir-invalid", hint=hint) from None
 
 
 def _why_not_written(target: str, error: OSError | ProwessError) -> str:

@@ -11,7 +11,8 @@ from prowess.core.catalog_values import CatalogPlan, Finding
 from prowess.core.tool_table import Profile
 from prowess.errors import ConfigError, SkillError
 from prowess.runtime.check import check_loaded
-from prowess.runtime.factories import fixed_prompt
+from prowess.runtime.kit_preview import fixed_prompt
+from prowess.runtime.kit_session import render_schemas
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import finding_row, skill_row
 from prowess.skills.render import skill_tokens
@@ -150,12 +151,9 @@ def count_fixed(runtime: Runtime, counter: TokenCounter) -> dict[Profile, FixedT
 
 
 def _count_profile(runtime: Runtime, profile: Profile, counter: TokenCounter) -> FixedTokens:
-    """Counts the guidance and the tool schemas of one profile."""
+    """Counts the guidance and the tools of one profile, as Chat Completions takes them."""
     guidance, specs = fixed_prompt(runtime, profile)
-    schemas = 0
-    for spec in specs:
-        schema = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
-        text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
-        schemas += counter(text)
+    tools = render_schemas(specs, "openai")
+    schemas = counter(json.dumps(tools, ensure_ascii=False, separators=(",", ":"))) if tools else 0
     of_guidance = counter(guidance)
     return FixedTokens(of_guidance, schemas, of_guidance + schemas)

@@ -6,7 +6,6 @@ The decision comes from the same function, files and settings as when an agent m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prowess._internal.urls import NotAHost, parse_url_target
@@ -15,7 +14,7 @@ from prowess.agent.call_policy import is_asked_each_time
 from prowess.agent.toolkit import Toolkit
 from prowess.core.codec import to_json
 from prowess.core.isolation import IsolationRecord, record_isolation
-from prowess.core.tool_table import CAPABILITIES, STEERING_TOOLS, URL_ARGUMENTS
+from prowess.core.tool_table import CAPABILITIES, TOOLS_BY_ISOLATION, URL_ARGUMENTS
 from prowess.core.values import Decision, Isolation, ToolCall, Verdict
 from prowess.errors import ConfigError, ProwessError, SkillError, in_one_line
 from prowess.policy.allowed_tools import AllowedTools, parse_allowed
@@ -32,7 +31,8 @@ from prowess.policy.decision import (
     stricter,
 )
 from prowess.policy.rules import PolicyRule, Rules, unlocated
-from prowess.runtime.factories import make_executor, preview_kit
+from prowess.runtime.factories import make_executor
+from prowess.runtime.kit_preview import preview_kit
 from prowess.runtime.policy_files import find_surroundings, load_rules, unknown_tools
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.checked_call import CheckedCall, known_tools, read_call, why_not_loadable
@@ -46,7 +46,7 @@ from prowess.workspace.process.posix_client import open_processes
 if TYPE_CHECKING:
     from prowess.runtime.documents.permissions import PolicyCheckDocument, PolicyLoad, PolicyPlace, PolicySkill
 
-_RUNS = (*STEERING_TOOLS, *sorted(CAPABILITIES))  # tools for which isolation matters
+_RUNS = (*TOOLS_BY_ISOLATION, *sorted(CAPABILITIES))  # tools for which isolation matters
 
 
 class _Executor(NamedTuple):
@@ -143,7 +143,7 @@ def _judge(runtime: Runtime, kit: Toolkit, checked: CheckedCall, executor: _Exec
     keys = approval_keys(query.tool, isolated=isolated)
     grants, approved_by = _approvals(runtime, checked.named, keys)
     context = find_surroundings(runtime.config)
-    context = replace(context, isolation=executor.isolation, find_program=executor.find_program, grants=grants)
+    context = context._replace(isolation=executor.isolation, find_program=executor.find_program, grants=grants)
     rules = load_rules(runtime)
     lists = _declared_lists(kit, checked.entries)
     found = explain(query, context, lists=lists, rules=rules)
@@ -157,11 +157,11 @@ def _make_query(runtime: Runtime, kit: Toolkit, checked: CheckedCall) -> PolicyQ
     kind = "capability" if call.tool in CAPABILITIES else "call"
     query = PolicyQuery(tool=call.tool, args=call.args, kind=kind)
     if named is not None:
-        return replace(query, skill=named.id, source=named.source, trusted=named.trusted)
+        return query._replace(skill=named.id, source=named.source, trusted=named.trusted)
     _take_up(runtime, kit, checked.entries)
     touched = kit.calls.policy.find_touched(call)
     touches = tuple((each.id, each.source) for each in touched)
-    return replace(query, touches=touches)
+    return query._replace(touches=touches)
 
 
 def _take_up(runtime: Runtime, kit: Toolkit, entries: Sequence[Entry]) -> None:
@@ -228,7 +228,7 @@ def _find_load(runtime: Runtime, kit: Toolkit, call: ToolCall, judged: _Judged) 
     loading = ToolCall(id="load", tool="skill_load", args={"skill": ref})
     args = kit.calls.tools.normalise(loading).args
     query = PolicyQuery(tool="skill_load", args=args)
-    query = replace(query, skill=entry.id, source=entry.source, trusted=entry.trusted)
+    query = query._replace(skill=entry.id, source=entry.source, trusted=entry.trusted)
     decision = decide(query, judged.context, rules=judged.rules)
     return _Load(entry, decision)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from prowess.core.events import ApprovalAnswered
-from prowess.core.tool_table import ALIASES, CAPABILITIES, RISKS, SWITCHED_TOOLS
+from prowess.core.tool_table import ALIASES, CAPABILITIES, RISKS
 from prowess.core.values import Decision, ToolCall
 from prowess.errors import ConfigError
 from prowess.policy.allowed_tools import canonical_tools
@@ -27,7 +27,7 @@ def parse_yes(said: Sequence[str]) -> dict[str, str]:
         risk_said = word.strip().casefold()
         if risk_said in ("high", "unknown"):
             problem = f"--yes {word} is not possible: what is of that risk is approved by its name."
-            names = ", ".join(SWITCHED_TOOLS)
+            names = ", ".join(_tools_of_risk(("high",)))
             raise ConfigError(problem, code="usage", hint=f"Name the tool: {names}.")
         if risk_said in _CLASSES:
             for tool in _tools_of_risk(_CLASSES[risk_said]):

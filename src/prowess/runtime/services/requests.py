@@ -65,6 +65,14 @@ class SkillsInUse:
         used -= self._dropped
         return used | set(self.requests)
 
+    def ended(self) -> set[str]:
+        """Returns the ids of skills that only the last request had: the next one begins without them."""
+        session = self._session
+        if session.agent.load_mode == "session":
+            return set()
+        talk = session.kit.conversation
+        return set(talk.loads) - talk.unloaded - self._dropped - set(self.requests)
+
     def answered(self) -> None:
         """Says that the last request was answered: what was given for it alone is dropped."""
         for id, request in self.requests.items():

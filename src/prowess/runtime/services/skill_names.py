@@ -10,7 +10,7 @@ from prowess._internal.text import one_line
 from prowess.runtime.runtime import all_roots, open_runtime
 from prowess.skills.scanner import scan
 
-PLAIN = re.compile(r"[\w.@/-]+")  # a shell would interpret other characters
+PLAIN = re.compile(r"[\w.@/][\w.@/-]*+")  # a shell would interpret other characters, and `-` begins an option
 
 
 class CompletionPlace(NamedTuple):

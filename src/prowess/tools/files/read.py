@@ -7,7 +7,6 @@ in the same way as every other activation.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from prowess.core.values import Outcome, Spawn, ToolSpec, parse_artifact_ref
 from prowess.errors import ProwessError, SkillError, WorkspaceError
 from prowess.tools.arguments import ReadArguments
 from prowess.tools.files.paths import FileRef, find_ref, not_found, open_plain, plain_path, skill_ref, spelled
+from prowess.tools.result_text import foreign_text, our_line
 from prowess.tools.schema import parse_arguments, render_schema
 from prowess.tools.session_work import SessionWork, WorkTool
 from prowess.workspace.session_folder import Place
@@ -75,8 +75,7 @@ class ReadFile(WorkTool):
         text = data.decode("utf-8", "replace")
         text = within.redaction.redact_text(text)  # before the text is cut
         found = _some_lines(text, wanted, ref, size)
-        content = json.dumps(found, ensure_ascii=False)
-        return Outcome(status="ok", content=content, data={**found, "paths": [name]})
+        return Outcome(status="ok", content=_render(found), data={**found, "paths": [name]})
 
     def find_skill(self, text: str) -> str | None:
         """Finds the skill whose SKILL.md this path is. Returns the id of a skill in use, else the name in the path."""
@@ -156,6 +155,22 @@ def _read_plain(place: Place, ref: FileRef) -> tuple[str, bytes, int]:
     raise not_found(ref.path, place.root)
 
 
+def _render(found: Mapping[str, Any]) -> str:
+    """Renders the lines for the model. A line of ours follows if they are not all lines of the file."""
+    content = foreign_text(found["content"]).rstrip("\n")
+    last = found["start_line"] + found["num_lines"] - 1
+    total = found["total_lines"]
+    if total == 0:
+        return "(empty)"
+    if found["num_lines"] == total and not found["truncated"]:
+        return content
+    where = f"lines {found['start_line']}-{last} of {total}"
+    hint = found.get("hint")
+    if hint:
+        where = f"{where}, cut. {hint}"
+    return f"{content}\n{our_line(where)}"
+
+
 def _some_lines(text: str, wanted: ReadArguments, ref: str, size: int) -> dict[str, Any]:
     lines = text.splitlines(keepends=True)
     first = wanted.start_line or 1
@@ -181,5 +196,5 @@ def _some_lines(text: str, wanted: ReadArguments, ref: str, size: int) -> dict[s
     if truncated and whole:
         found["hint"] = f"Go on with start_line {first + whole}."
     elif truncated:
-        found["hint"] = "The line is too long: look at it with a script."
+        found["hint"] = "The line is too long."
     return found

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from prowess.core.ports import Workspace
@@ -105,7 +104,7 @@ def find_packages(
         by = "configuration"
     elif every <= configured | declared:
         by = "script"
-    block = replace(block, dependencies=tuple(sorted(every)))
+    block = block._replace(dependencies=tuple(sorted(every)))
     return Packages(block, by, tuple(sorted(named)), tuple(sorted(added)), bool(declared))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -10,41 +9,37 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from prowess.core.ports import CallGrant, CapabilityRequest, Workspace
-from prowess.core.values import Outcome, ToolSpec
+from prowess.core.values import Outcome
 from prowess.errors import WorkspaceError
-from prowess.tools.arguments import SKILL_NAMES, RunArguments
+from prowess.tools.builtin import late_spec
+from prowess.tools.plain_arguments import SKILL_NAMES, RunRequest, read_run
 from prowess.tools.run import packages as installed
 from prowess.tools.run.requirements import check_present
-from prowess.tools.schema import parse_arguments, render_schema
+from prowess.tools.run.run_text import render_run
 from prowess.tools.session_work import LoadedSkill, SessionWork, WorkTool
 from prowess.workspace.inputs import Staged
 from prowess.workspace.job import DEFAULT_TIMEOUT_S, Job, JobResult, WantedOutputs, run_job
 from prowess.workspace.outputs import OutputFile, primary_output
 from prowess.workspace.scripts.interpreter import Launch, plan_script
 
-DESCRIPTION = (
-    "Run a command or script of a loaded skill in its isolated workspace. "
-    "Write results to out/; run only what the skill documents."
-)
+DESCRIPTION = "Run a command or script that a skill asks for, in its isolated workspace. Write results to out/."
 
 
 class SkillRun(WorkTool):
-    spec = ToolSpec(name="skill_run", description=DESCRIPTION, parameters=render_schema(RunArguments))
+    spec = late_spec("skill_run", DESCRIPTION, "RunArguments")
 
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Normal form of the arguments. A call without a skill gets the only one in use."""
         named = with_skill(args, self._work)
-        parsed = parse_arguments(RunArguments, named, self.spec.name)
-        return parsed.normal()
+        return read_run(named)
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         """A request for the packages of the run, if they are not installed yet."""
-        parsed = parse_arguments(RunArguments, args, self.spec.name)
-        return await find_needs(self._work, parsed)
+        return await find_needs(self._work, read_run(args).parsed)
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         work = self._work
-        wanted = parse_arguments(RunArguments, args, self.spec.name)
+        wanted = read_run(args).parsed
         desk = await work.desk(within)
         with ExitStack() as held:
             job = await plan_job(work, wanted, within, desk.workspace, held)
@@ -69,11 +64,11 @@ class PlannedRun(NamedTuple):
     """Run of a skill: its arguments, and the launch of its script. It is planned once for a call."""
 
     loaded: LoadedSkill
-    args: RunArguments
+    args: RunRequest
     launch: Launch | None
 
 
-def plan_run(work: SessionWork, args: RunArguments, workspace: Workspace) -> PlannedRun:
+def plan_run(work: SessionWork, args: RunRequest, workspace: Workspace) -> PlannedRun:
     loaded = work.get(args.skill)
     planned = args.planned
     if isinstance(planned, PlannedRun) and planned.loaded is loaded:
@@ -84,11 +79,11 @@ def plan_run(work: SessionWork, args: RunArguments, workspace: Workspace) -> Pla
         if args.script is not None:
             launch = _plan(loaded, args, workspace)
         planned = PlannedRun(loaded, args, launch)
-    args.keep(planned)
+    args.planned = planned
     return planned
 
 
-def _plan_script_of_command(args: RunArguments, loaded: LoadedSkill, workspace: Workspace) -> PlannedRun | None:
+def _plan_script_of_command(args: RunRequest, loaded: LoadedSkill, workspace: Workspace) -> PlannedRun | None:
     """Turns the command `python3 scripts/x.py a b` into that script, so that it gets its declared packages. A command
     with shell syntax stays a command."""
     if args.command is None or args.cwd is not None or _SHELL.search(args.command):
@@ -99,7 +94,7 @@ def _plan_script_of_command(args: RunArguments, loaded: LoadedSkill, workspace: 
     python, path, *rest = words
     if python not in ("python3", "python") or not path.endswith(".py"):
         return None
-    script = args.model_copy(update={"command": None, "script": path, "args": rest})
+    script = replace(args, command=None, script=path, args=rest)
     try:
         launch = _plan(loaded, script, workspace, python=python)
     except WorkspaceError:
@@ -114,7 +109,7 @@ def _plan_script_of_command(args: RunArguments, loaded: LoadedSkill, workspace: 
 _SHELL = re.compile(r"[^\w\s./:=,@%+-]")
 
 
-async def find_needs(work: SessionWork, args: RunArguments) -> Sequence[CapabilityRequest]:
+async def find_needs(work: SessionWork, args: RunRequest) -> Sequence[CapabilityRequest]:
     """Returns a request for installing packages that were not installed for this skill before."""
     environments = work.backend.environments
     if environments is None:
@@ -143,7 +138,7 @@ async def find_needs(work: SessionWork, args: RunArguments) -> Sequence[Capabili
 
 async def plan_job(
     work: SessionWork,
-    args: RunArguments,
+    args: RunRequest,
     within: CallGrant,
     workspace: Workspace,
     held: ExitStack,
@@ -171,7 +166,6 @@ async def plan_job(
     stdin = None
     if args.stdin is not None:
         stdin = args.stdin.encode("utf-8", "surrogateescape")
-    inputs = [each.value for each in args.inputs]
     return Job(
         skill=loaded.skill.name,
         folder=loaded.folder,
@@ -182,7 +176,7 @@ async def plan_job(
         system_path_only=judged is not None,
         stdin=stdin,
         timeout_s=args.timeout or timeout_s,
-        inputs=inputs,
+        inputs=args.inputs,
         granted=tuple(work.granted),
         wanted=_wanted(args),
         packages=started.packages,
@@ -206,7 +200,7 @@ class Equipment(NamedTuple):
 async def _equip(
     work: SessionWork,
     loaded: LoadedSkill,
-    args: RunArguments,
+    args: RunRequest,
     launch: Launch | None,
     workspace: Workspace,
     held: ExitStack,
@@ -253,7 +247,7 @@ async def _equip(
     return Equipment(env, python, built.path, packages.named, built.resolved, tuple(notes))
 
 
-def _judged(launch: Launch, args: RunArguments, judged: Sequence[str] | None) -> Launch:
+def _judged(launch: Launch, args: RunRequest, judged: Sequence[str] | None) -> Launch:
     """Uses the interpreter that policy allowed for the script, if the decision names one."""
     if judged is None:
         return launch
@@ -261,10 +255,10 @@ def _judged(launch: Launch, args: RunArguments, judged: Sequence[str] | None) ->
     if before_script <= 0:
         return launch
     way = tuple(judged[:before_script])
-    return replace(launch, way=way)
+    return launch._replace(way=way)
 
 
-def _plan(loaded: LoadedSkill, args: RunArguments, workspace: Workspace, *, python: str = "") -> Launch:
+def _plan(loaded: LoadedSkill, args: RunRequest, workspace: Workspace, *, python: str = "") -> Launch:
     """Plans the launch of a script. `python` is used where the workspace has none."""
     folder = loaded.tree.path
     name = loaded.skill.name
@@ -276,8 +270,7 @@ def _plan(loaded: LoadedSkill, args: RunArguments, workspace: Workspace, *, pyth
 def render_outcome(result: JobResult) -> Outcome:
     """Renders the result. For a failed command, too, the model sees its output and exit code."""
     data = render_result(result)
-    shown = {key: value for key, value in data.items() if value not in (None, [], {})}
-    content = json.dumps(shown, ensure_ascii=False)
+    content = render_run(result)
     if result.ok:
         return Outcome(status="ok", content=content, data=data)
     if result.missing is not None:
@@ -285,10 +278,10 @@ def render_outcome(result: JobResult) -> Outcome:
         hint = str(result.missing.get("hint") or "")
     elif result.timed_out:
         failure = "timeout"
-        hint = "Give it more time with `timeout`, or less to do."
+        hint = "Set a longer timeout, or do less."
     else:
         failure = "command-failed"
-        hint = "Read stderr, and mend the call or its inputs."
+        hint = "Fix the call or its inputs."
     return Outcome(status="failed", content=content, code=failure, hint=hint, data=data)
 
 
@@ -344,7 +337,7 @@ def _render_staged(staged: Staged) -> dict[str, Any]:
     }
 
 
-def _wanted(args: RunArguments) -> WantedOutputs:
+def _wanted(args: RunRequest) -> WantedOutputs:
     """Wanted outputs. `output_files` wins over `outputs`, as in the source documents."""
     inline = not args.omit_inline_content
     save = args.save_as_artifacts

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -14,6 +12,7 @@ from prowess.core.values import Outcome, ToolSpec
 from prowess.tools.arguments import ExecArguments, PollArguments, SessionArguments, WriteArguments
 from prowess.tools.base import PlainTool
 from prowess.tools.run.programs import Programs, TerminalProcess
+from prowess.tools.run.run_text import render_session
 from prowess.tools.run.skill_run import find_needs, plan_job, with_skill
 from prowess.tools.schema import parse_arguments, render_schema
 from prowess.tools.session_work import SessionWork, WorkTool
@@ -42,7 +41,7 @@ class SkillExec(WorkTool):
     async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         """A request for the packages of the program, if they are not installed yet."""
         parsed = parse_arguments(ExecArguments, args, self.spec.name)
-        return await find_needs(self._work, parsed)
+        return await find_needs(self._work, parsed.request)
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(ExecArguments, args, self.spec.name)
@@ -55,14 +54,14 @@ class SkillExec(WorkTool):
         except asyncio.CancelledError:  # the caller never gets its id, so nobody could end it
             await self._programs.kill(running)
             raise
-        return _outcome(seen)
+        return _outcome(seen, running)
 
     async def _start(self, wanted: ExecArguments, within: CallGrant) -> TerminalProcess:
         work = self._work
         desk = await work.desk(within)
         with ExitStack() as held:
-            job = await plan_job(work, wanted, within, desk.workspace, held, timeout_s=SESSION_S)
-            job = dataclasses.replace(job, tty=wanted.tty)
+            job = await plan_job(work, wanted.request, within, desk.workspace, held, timeout_s=SESSION_S)
+            job = job._replace(tty=wanted.tty)
             prepared = await prepare(job, desk)
             work.granted.clear()
             loaded = work.get(wanted.skill)
@@ -97,7 +96,7 @@ class SkillWriteStdin(_OnSession):
         if (text or wanted.eof) and running.session.ended is None:
             await programs.write(running, text.encode(), wait_s=wait_s, eof=wanted.eof)
         seen = await programs.look(running, wait_s=wait_s, most_lines=wanted.poll_lines)
-        return _outcome(seen)
+        return _outcome(seen, running)
 
 
 class SkillPollSession(_OnSession):
@@ -114,7 +113,7 @@ class SkillPollSession(_OnSession):
         running = self._programs.get(wanted.session_id)
         wait_s = wanted.yield_ms / 1000
         seen = await self._programs.look(running, wait_s=wait_s, most_lines=wanted.poll_lines)
-        return _outcome(seen)
+        return _outcome(seen, running)
 
 
 class SkillKillSession(_OnSession):
@@ -129,9 +128,9 @@ class SkillKillSession(_OnSession):
         wanted = parse_arguments(SessionArguments, args, self.spec.name)
         running = self._programs.get(wanted.session_id)
         killed = await self._programs.kill(running)
-        return _outcome(killed)
+        return Outcome(status="ok", content=render_session(killed, None), data=killed)
 
 
-def _outcome(data: dict[str, Any]) -> Outcome:
-    content = json.dumps(data, ensure_ascii=False)
-    return Outcome(status="ok", content=content, data=data)
+def _outcome(data: dict[str, Any], running: TerminalProcess) -> Outcome:
+    result = running.result if data["status"] == "exited" else None
+    return Outcome(status="ok", content=render_session(data, result), data=data)

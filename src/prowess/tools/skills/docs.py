@@ -5,14 +5,12 @@ Listing the docs of a skill does not load it. Selecting docs loads the skill fir
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import ToolRetry
-from prowess.skills.render import neutralise
 from prowess.tools.arguments import SelectArguments, SkillArguments, advertise
 from prowess.tools.schema import parse_arguments
 from prowess.tools.session_work import LoadedSkill
@@ -39,10 +37,10 @@ class SkillListDocs(ShelfTool):
         if skill is None:
             return await shelf.load_first({"skill": wanted.skill}, within)  # its outcome says why it cannot be read
         docs = list(skill.docs)
-        listed = json.dumps(docs[:MAX_LISTED], ensure_ascii=False)
-        content = neutralise(listed)
+        lines = [shown_name(doc) for doc in docs[:MAX_LISTED]]
         if len(docs) > MAX_LISTED:
-            content += f"\nand {len(docs) - MAX_LISTED} more: select them by a pattern, such as references/*.md"
+            lines.append(f"and {len(docs) - MAX_LISTED} more: select them by a pattern, such as references/*.md")
+        content = "\n".join(lines) or "(no docs)"
         data = describe(skill)
         data["docs"] = docs
         data["selected"] = [] if loaded is None else shelf.selected(loaded)

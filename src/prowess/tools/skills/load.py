@@ -1,11 +1,10 @@
-"""skill_load takes a skill into use and puts its instructions into view; skill_unload takes it out of use.
+"""skill_load takes a skill into use and puts its instructions into view.
 
 The stored result is a stub, `loaded: NAME`. Its data says which texts belong to it: `show` lists the texts to put into
 view ("" is the body, any other name is a doc), and `above` lists the texts that were in view before. If those are gone
 later, the model is told `stub` instead. A missing doc adds a line to the result and is no failure.
 
-Instructions that are in view are not shown again. After skill_unload, the restrictions of the skill stay in force, and
-its texts stay in view.
+Instructions that are in view are not shown again.
 """
 
 from __future__ import annotations
@@ -15,14 +14,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prowess.core.ports import CallGrant
-from prowess.core.values import Outcome, Spawn, ToolSpec
-from prowess.errors import ResourceNotFound, SkillError, SkillNotFound
+from prowess.core.values import Outcome, Spawn
+from prowess.errors import ResourceNotFound, SkillNotFound
 from prowess.skills.skill import Entry
-from prowess.tools.arguments import LoadArguments, SkillArguments, advertise
-from prowess.tools.schema import parse_arguments
+from prowess.tools.builtin import late_spec
+from prowess.tools.plain_arguments import LoadRequest, read_load
 from prowess.tools.session_work import LoadedSkill
 from prowess.tools.skills.loaded import LoadedSkills, ShelfTool, body_ref, describe, docs_text, shown_name, shown_names
 from prowess.tools.skills.state import ALL
+
+MOST_NAMED = 30
 
 
 def _itself(loaded: LoadedSkill) -> tuple[str, ...]:
@@ -35,23 +36,26 @@ INLINE = "It asks to be run by a child agent, which is not possible here: it is 
 
 
 class SkillLoad(ShelfTool):
-    kind = LoadArguments
-    spec = ToolSpec(
-        name="skill_load",
-        description="Load a skill's instructions, and docs of it by name.",
-        parameters=advertise(LoadArguments, "skill", "docs", "include_all_docs"),
+    spec = late_spec(
+        "skill_load",
+        "Load a skill's instructions, and docs of it by name.",
+        "LoadArguments",
+        fields=("skill", "docs", "include_all_docs"),
     )
 
     def __init__(self, shelf: LoadedSkills) -> None:
         super().__init__(shelf)
         self._turn = asyncio.Lock()  # one at a time: each load counts the skills that others have loaded
 
+    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        return read_load(args)
+
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome | Spawn:
-        wanted = parse_arguments(LoadArguments, args, self.spec.name)
+        wanted = read_load(args).parsed
         async with self._turn:
             return await self._load(wanted, within)
 
-    async def _load(self, wanted: LoadArguments, within: CallGrant) -> Outcome | Spawn:
+    async def _load(self, wanted: LoadRequest, within: CallGrant) -> Outcome | Spawn:
         shelf = self._shelf
         library = shelf.library
         try:
@@ -85,7 +89,7 @@ class SkillLoad(ShelfTool):
     async def _outcome(
         self,
         loaded: LoadedSkill,
-        wanted: LoadArguments,
+        wanted: LoadRequest,
         within: CallGrant,
         *,
         changed: bool,
@@ -128,7 +132,7 @@ class SkillLoad(ShelfTool):
             content += f"\n{INLINE}"
             data["warnings"] = [INLINE]
         if missing:
-            content += f"\n{name} has no doc {shown_names(missing)}. {docs_text(skill)}"
+            content += f"\n{name} has no doc {shown_names(missing)}. {docs_text(skill, missing)}"
             data["missing_docs"] = missing
         return Outcome(status="ok", content=content, data=data, state_delta=delta)
 
@@ -181,10 +185,13 @@ class SkillLoad(ShelfTool):
         if not names:
             return Outcome(status="failed", code=failure, content=f"{message} No skills are installed.")
         near = [name for name in error.near if name in names]
-        meant = f"There are: {shown_names(names)}."
         if near:
             meant = f"Did you mean: {shown_names(near)}?"
-        hint = "Load one of these by its name, or go on without a skill."
+        elif len(names) <= MOST_NAMED:
+            meant = f"There are: {shown_names(names, MOST_NAMED)}."
+        else:
+            meant = f"There are {len(names)} others: skill_search finds them."
+        hint = "Load one of them, or answer without a skill."
         return Outcome(status="failed", code=failure, content=f"{message} {meant}", hint=hint, data={"near": near})
 
 
@@ -199,27 +206,3 @@ def _loaded_text(name: str, *, seen: bool, changed: bool, in_use: bool) -> str:
     if changed:
         return f"loaded: {name} (its content changed since it was loaded before)"
     return f"loaded: {name}"
-
-
-class SkillUnload(ShelfTool):
-    kind = SkillArguments
-    spec = ToolSpec(
-        name="skill_unload",
-        description="Stop using a loaded skill.",
-        parameters=advertise(SkillArguments, "skill"),
-    )
-
-    async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
-        wanted = parse_arguments(SkillArguments, args, self.spec.name)
-        work = self._shelf.work
-        try:
-            loaded = work.get(wanted.skill)
-        except SkillError as error:
-            if error.code != "skill-not-loaded":
-                raise
-            names = [each.skill.name for each in work.loaded.values()]
-            hint = f"There is nothing to unload. Loaded: {shown_names(names) or 'none'}"
-            return Outcome(status="failed", code="skill-not-loaded", content=error.message, hint=hint)
-        delta = await self._shelf.drop(loaded, "asked")
-        content = f"unloaded: {shown_name(loaded.skill.name)}. Do not follow its instructions any more."
-        return Outcome(status="ok", content=content, data=describe(loaded.skill), state_delta=delta)

@@ -6,6 +6,7 @@ delta for it. The state does not say which texts are in view: `in_view` always a
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -123,7 +124,7 @@ class LoadedSkills:
         """Returns the docs that match the names and patterns. If a name matches none, the error lists all docs."""
         chosen: dict[str, None] = {}  # each once, in order
         for given in docs:
-            doc = given.removeprefix("./")
+            doc = find_path(loaded.skill.docs, given)
             if doc in loaded.skill.docs:
                 chosen[doc] = None
                 continue
@@ -200,6 +201,22 @@ class ShelfTool(PlainTool):
         self._shelf = shelf
 
 
+def find_path(paths: Sequence[str], path: str) -> str:
+    """Returns the only one of these paths that has the name of `path`, if `path` is none of them. Else `path`. A path
+    that leads elsewhere, or to a SKILL.md, means no other file."""
+    path = path.removeprefix("./")
+    leads_out = path.startswith(("/", "~")) or ".." in path.split("/")
+    if path in paths or leads_out or _base(path) == "skill.md":
+        return path
+    named = [each for each in paths if _base(each) == _base(path)]
+    return named[0] if len(named) == 1 else path
+
+
+def _base(path: str) -> str:
+    _, _, name = path.rpartition("/")
+    return name.casefold()
+
+
 def describe(skill: Skill) -> dict[str, Any]:
     """Data that every outcome about a skill contains."""
     return {"skill": skill.entry.id, "name": skill.name, "digest": skill.digest}
@@ -212,9 +229,9 @@ def shown_name(name: str) -> str:
     return neutralise(visible(name))
 
 
-def shown_names(names: Sequence[str]) -> str:
+def shown_names(names: Sequence[str], most: int = _MAX_NAMES) -> str:
     """First names of the list, and the number of the others."""
-    first = names[:_MAX_NAMES]
+    first = names[:most]
     listed = ", ".join(map(shown_name, first))
     more = len(names) - len(first)
     if more:
@@ -222,8 +239,13 @@ def shown_names(names: Sequence[str]) -> str:
     return listed
 
 
-def docs_text(skill: Skill) -> str:
-    """Sentence that names the docs of a skill."""
+def docs_text(skill: Skill, wanted: Sequence[str] = ()) -> str:
+    """Sentence that names the docs of a skill: those with names near to the wanted ones, or all."""
     if not skill.docs:
         return "It has no docs."
+    near: dict[str, None] = {}
+    for name in wanted[:_MAX_NAMES]:
+        near |= dict.fromkeys(difflib.get_close_matches(name[:_MAX_NAME], skill.docs, n=3))
+    if near:
+        return f"Did you mean: {shown_names(list(near))}?"
     return f"Its docs: {shown_names(skill.docs)}."

@@ -1,8 +1,9 @@
 """skill_read: reads a file of a loaded skill: the whole file, one section, or some lines.
 
-The file is as it was when the skill was loaded. A section goes from its heading to the next heading of the same or a
-higher level. Lines in code fences and in the front matter are no headings. The text is redacted before it is cut, and
-wrapped in a frame that marks it as text of a skill.
+The file is as it was when the skill was loaded. A name that only one file of the skill has stands for its path; that is
+settled before policy sees the call. A section goes from its heading to the next heading of the same or a higher level.
+Of a short file without that section, everything is read. Lines in code fences and in the front matter are no headings.
+The text is redacted before it is cut, and wrapped in a frame that marks it as text of a skill.
 """
 
 from __future__ import annotations
@@ -15,26 +16,38 @@ from typing import Any, NamedTuple
 from prowess._internal.mime import SNIFF_BYTES, guess_mime, is_text
 from prowess.core.ports import CallGrant, Redaction
 from prowess.core.values import Outcome, ToolSpec
-from prowess.errors import ResourceNotFound
+from prowess.errors import ResourceNotFound, SkillError
 from prowess.skills.render import neutralise, render_doc
 from prowess.skills.skill import Skill
 from prowess.tools.arguments import SkillReadArguments, advertise
 from prowess.tools.schema import parse_arguments
 from prowess.tools.session_work import LoadedSkill
-from prowess.tools.skills.loaded import ShelfTool, describe, shown_name, shown_names
+from prowess.tools.skills.loaded import ShelfTool, describe, find_path, shown_name, shown_names
 
 MAX_TEXT = 63 << 10  # bytes per result; with its frame this fits into an outcome
 _WITH_HEADINGS = (".md", ".markdown", ".txt")
+_SHORT = 4000  # characters of a file that is shown whole if it has no such section
 
 
 class SkillRead(ShelfTool):
     kind = SkillReadArguments
     spec = ToolSpec(
         name="skill_read",
-        description="Read a file of a loaded skill, or a section or lines of it.",
+        description="Read a file of a skill, or a section or lines of it.",
         parameters=advertise(SkillReadArguments, "skill", "path", "section", "start_line", "num_lines"),
         read_only=True,
     )
+
+    def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Normal form of the arguments, with the path of the file that is meant."""
+        wanted = parse_arguments(SkillReadArguments, args, self.spec.name)
+        path = wanted.path
+        try:
+            skill = self._shelf.work.get(wanted.skill).skill
+            path = find_path([file.path for file in skill.files], path)
+        except SkillError:  # the call itself says that the skill is not loaded
+            pass
+        return wanted.model_copy(update={"path": path}).normal()
 
     async def call(self, args: Mapping[str, Any], within: CallGrant) -> Outcome:
         wanted = parse_arguments(SkillReadArguments, args, self.spec.name)
@@ -113,8 +126,7 @@ def _not_text(skill: Skill, found: dict[str, Any], data: bytes) -> Outcome:
         if file.path == path:
             size = file.size_bytes
     mime = guess_mime(path, data[:SNIFF_BYTES])
-    ref = shown_name(found["ref"])
-    content = f"{shown_name(path)} is not text: {mime}, {size} bytes. A script can have it: {ref}"
+    content = f"{shown_name(path)} is not text: {mime}, {size} bytes."
     found["mime_type"] = mime
     found["size_bytes"] = size
     return Outcome(status="ok", content=content, data=found)
@@ -152,15 +164,15 @@ def _find_section(lines: Sequence[str], wanted: SkillReadArguments, path: str) -
     headings: list[Heading] = []
     if path.lower().endswith(_WITH_HEADINGS):
         headings = find_headings(lines)
-    matching = match_headings(headings, section or hint, loosely=not section)
+    matching = match_headings(headings, section or hint)
     if matching:
         start, end = section_range(headings, matching[0], total)
         if len(matching) == 1:
             return _Span(start, end)
         return _Span(start, end, (f"There are {len(matching)} such sections; this is the first.",))
-    if section:
+    if section and sum(map(len, lines)) > _SHORT:
         raise _no_section(path, section, headings)
-    note = f"There is no section '{shown_name(hint[:100])}': this is all of it."
+    note = f"There is no section '{shown_name((section or hint)[:100])}': this is all of it."
     return _Span(0, total, (note,))
 
 
@@ -181,7 +193,7 @@ def _cut(text: str, start: int) -> tuple[str, str]:
     shown = data[:MAX_TEXT].decode("utf-8", "ignore")
     whole = shown.rfind("\n") + 1
     if not whole:
-        return shown, f"Line {start + 1} is too long and was cut: look at it with a script."
+        return shown, f"Line {start + 1} is too long and was cut."
     shown = shown[:whole]
     following = start + shown.count("\n") + 1
     return shown, f"It was cut here. Go on with start_line {following}."
@@ -249,22 +261,19 @@ def _after_front_matter(lines: Sequence[str]) -> int:
     return 0
 
 
-def match_headings(headings: Sequence[Heading], wanted: str, *, loosely: bool = False) -> list[Heading]:
-    """Finds headings by text, without case and marks. Leading `#`s prefer that level. `loosely` also accepts headings
-    that contain the text."""
+def match_headings(headings: Sequence[Heading], wanted: str) -> list[Heading]:
+    """Finds headings by text, without case and marks; else without punctuation and a leading number; else those that
+    contain the text. Leading `#`s prefer that level."""
     title = wanted.lstrip("#")
     level = len(wanted) - len(title)
     text = _folded(_without_closing(title) or wanted)
-    same: list[Heading] = []
-    containing: list[Heading] = []
-    for heading in headings:
-        folded = _folded(heading.text)
-        if folded == text:
-            same.append(heading)
-        elif text and text in folded:
-            containing.append(heading)
-    if loosely and not same:
-        same = containing
+    words = _words(text)
+    same = [heading for heading in headings if _folded(heading.text) == text]
+    if not same and words:
+        same = [heading for heading in headings if _words(heading.text) == words]
+    if not same and words:
+        part = words if len(words) > 3 else f" {words} "
+        same = [heading for heading in headings if part in f" {_words(heading.text)} "]
     preferred = [heading for heading in same if heading.level == level]
     return preferred or same
 
@@ -275,6 +284,17 @@ def section_range(headings: Sequence[Heading], heading: Heading, total: int) -> 
         if each.line > heading.line and each.level <= heading.level:
             return heading.line, each.line
     return heading.line, total
+
+
+def _words(text: str) -> str:
+    """Words of a heading without its number: `2.1 Fill-in forms!` is `fill in forms`."""
+    words = _NO_WORD.sub(" ", text.casefold()).split()
+    while len(words) > 1 and words[0].isdigit():
+        del words[0]
+    return " ".join(words)
+
+
+_NO_WORD = re.compile(r"[\W_]+")
 
 
 def _folded(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,15 +40,13 @@ class SkillSearch(ShelfTool):
             description = _clean(entry.description)
             results.append({"name": name, "description": description, "source": entry.source, "score": score})
         if results:
-            content = json.dumps(results, ensure_ascii=False)
+            content = "\n".join(f"{hit['name']}: {' '.join(hit['description'].split())}" for hit in results)
             return Outcome(status="ok", content=content, data={"results": results})
         content = f"No skill was found for '{query[:100]}'."
         if not library.names():
             content += " No skills are installed."
-        hint = (
-            "Try other words: what the task is about, a kind of file, the name of a product; or go on without a skill."
-        )
-        return Outcome(status="ok", content=content, hint=hint, data={"results": []})
+        content += " Try other words, or go on without a skill."
+        return Outcome(status="ok", content=content, data={"results": []})
 
     def _name(self, entry: Entry) -> str:
         """Name that identifies this skill: its name if that is unique, else its id."""

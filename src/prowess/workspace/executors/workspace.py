@@ -146,7 +146,7 @@ class OpenedWorkspace:
                 own = replace(program, env=with_own_home(program.env, self.environment, tmp))
                 ready = await stack.enter_async_context(self._enclosure.enclosed(own, tmp))
                 if going.group is not None:
-                    ready = replace(ready, command=replace(ready.command, cgroups=going.group.lists))
+                    ready = replace(ready, command=ready.command._replace(cgroups=going.group.lists))
                 going.ready = ready
                 yield going
         finally:

@@ -11,7 +11,7 @@ import functools
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from prowess.workspace.process import seccomp as kernel
 from prowess.workspace.process.command import Command, ProcessLimits
@@ -32,8 +32,7 @@ MIB = 1 << 20
 _filter = functools.cache(kernel.filter_program)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bind:
+class Bind(NamedTuple):
     """Folder or file of the host, and its path in the sandbox."""
 
     source: str
@@ -41,13 +40,12 @@ class Bind:
     write: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class Box(NamedTuple):
     """Contents of a sandbox. `binds` are made in order, so a later one may be inside an earlier one."""
 
     binds: tuple[Bind, ...] = ()
     chdir: str = "/"
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     system: tuple[Bind, ...] = ()  # always read-only; see `system_of_host`
     links: tuple[tuple[str, str], ...] = ()  # (target, path), such as ("usr/bin", "/bin")
     tmp_bytes: int = 64 * MIB

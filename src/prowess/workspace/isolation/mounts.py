@@ -15,7 +15,6 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from prowess._internal.paths import is_inside
@@ -114,7 +113,7 @@ class Boxed:
                 fds = link.fds
             status = os.memfd_create("status", os.MFD_CLOEXEC)
             stack.callback(os.close, status)
-            box = replace(self._box, binds=binds, chdir=cwd, env=env, tty=program.tty)
+            box = self._box._replace(binds=binds, chdir=cwd, env=env, tty=program.tty)
             command = boxed(
                 self._proof.program or "",
                 box,

@@ -8,7 +8,6 @@ that it depends on. So a repaired machine passes at once.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import hashlib
 import json
 import os
@@ -17,12 +16,11 @@ import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
 
 from prowess._internal.files import read_regular, write_whole
-from prowess.core.codec import from_json, to_json
+from prowess.core.codec import to_json
 from prowess.errors import WorkspaceError, in_one_line
 from prowess.workspace.isolation import selftest_probe as attempts
 from prowess.workspace.isolation.bwrap import Bind, Box, boxed, find_trusted, system_of_host, why_no_bubblewrap
@@ -58,14 +56,13 @@ _LACKS: dict[Mechanism, Callable[[], str | None]] = {
 _REACHABLE, _OPEN = 0o711, 0o777  # for the other user: the sandbox has to stop it, not these modes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class Proof(NamedTuple):
     """Result of a self-test: for each promise if it held, and why not. `error` is set when the test could not run."""
 
     mechanism: str
-    held: dict[str, bool] = field(default_factory=dict)
-    why: dict[str, str] = field(default_factory=dict)
     uid: int
+    held: Mapping[str, bool] = {}
+    why: Mapping[str, str] = {}
     interpreter: str | None = None
     program: str | None = None
     landlock_abi: int = 0
@@ -75,7 +72,7 @@ class Proof:
     def holds(self) -> bool:
         if self.error is not None:
             return False
-        return all(self.held.get(promise, False) for promise in PROMISES)
+        return all(self.held.get(promise) is True for promise in PROMISES)
 
 
 async def probe(
@@ -100,15 +97,15 @@ async def probe(
         return known
     proof = Proof(mechanism=mechanism, uid=uid, program=program, landlock_abi=kernel.landlock_abi())
     if uid == 0:
-        return dataclasses.replace(proof, error="A sandbox never runs as root; `run_as` must be another user.")
+        return proof._replace(error="A sandbox never runs as root; `run_as` must be another user.")
     lack = _LACKS[mechanism]()
     if lack is not None:
-        return dataclasses.replace(proof, error=lack)
+        return proof._replace(error=lack)
     base = tempfile.mkdtemp(prefix="prowess-selftest-", dir=folder)
     try:
         proof = await _Trial(processes, base, proof).run()
     except (WorkspaceError, OSError, NotImplementedError, ValueError, KeyError) as error:
-        proof = dataclasses.replace(proof, error=in_one_line(error) or repr(error))
+        proof = proof._replace(error=in_one_line(error) or repr(error))
     finally:
         shutil.rmtree(base, ignore_errors=True)
     if cache is not None and proof.holds:
@@ -170,7 +167,7 @@ class _Trial:
         interpreter = await find_interpreter(self.processes, self.drop, run=control)
         if interpreter is None:
             reason = f"No Python was found that user {self.proof.uid} can execute, and that reaches {self.outside}."
-            return dataclasses.replace(self.proof, error=reason)
+            return self.proof._replace(error=reason)
         tcp = socket.socket()
         udp = socket.socket(type=socket.SOCK_DGRAM)
         unix = socket.socket(socket.AF_UNIX)
@@ -190,7 +187,7 @@ class _Trial:
             }
             argv = [interpreter, "-I", "-S", "-c", _source(attempts), json.dumps(task)]
             command = self._command(argv, interpreter)
-            command = dataclasses.replace(command, fds={**command.fds, 7: ends_w})
+            command = command._replace(fds={**command.fds, 7: ends_w})
             before = _priority(victim.pid)
             out = bytearray()
             err = bytearray()
@@ -199,7 +196,7 @@ class _Trial:
             ends_w = -1
             if ended.exit_code != 0:
                 said = err.decode("utf-8", "replace").strip()[-500:]
-                return dataclasses.replace(self.proof, error=f"The sandbox did not run: {said or ended}")
+                return self.proof._replace(error=f"The sandbox did not run: {said or ended}")
             traps = {
                 "tcp": _arrived(lambda: tcp.accept()[0].close()),
                 "unix": _arrived(lambda: unix.accept()[0].close()) or _arrived(lambda: pair.recv(16)),
@@ -210,7 +207,7 @@ class _Trial:
             }
             if not out.startswith(b"{"):
                 reason = "The self-test in the sandbox ended without a report."
-                return dataclasses.replace(self.proof, error=reason)
+                return self.proof._replace(error=reason)
             return self._judge(interpreter, json.loads(out), traps)
         finally:
             for listener in (tcp, udp, unix, pair):
@@ -272,7 +269,7 @@ class _Trial:
             "tree ended": traps["ended"],
         }
         why = {promise: json.dumps({"inside": said, "outside": traps}) for promise, kept in held.items() if not kept}
-        return dataclasses.replace(self.proof, held=held, why=why, interpreter=interpreter)
+        return self.proof._replace(held=held, why=why, interpreter=interpreter)
 
 
 def _arrived(take: Callable[[], object]) -> bool:
@@ -346,9 +343,9 @@ def _remembered(cache: str | None, mechanism: str, key: str) -> Proof | None:
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
             return None
         document = json.loads(read_regular(path, 1 << 20))
-        proof = from_json(Proof, document["proof"])
-        if document["key"] == key and proof.holds:
-            return proof
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
+        if document["key"] != key:
+            return None
+        proof = Proof(**document["proof"])  # the key stands for this very module, so its fields are those of today
+        return proof if proof.holds else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

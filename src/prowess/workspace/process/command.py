@@ -6,8 +6,8 @@ import base64
 import errno
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 from prowess.core.ports import Program
 from prowess.errors import WorkspaceError
@@ -16,8 +16,7 @@ MOST_FDS = 32
 Why = Literal["exit", "timeout", "kill", "closed", "supervisor", "lost"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessLimits:
+class ProcessLimits(NamedTuple):
     """Limits for each process (rlimits), except `processes`, which counts all processes of the user, or of the
     command's own user namespace. None means unchanged. Core dumps are always off."""
 
@@ -27,16 +26,14 @@ class ProcessLimits:
     file_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Landlock:
+class Landlock(NamedTuple):
     """Paths the command can reach: `read` allows reading and executing, `write` also allows changes."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(NamedTuple):
     """A program with exactly this environment and only these descriptors. `uid` and `gid` need root.
 
     `stdin` is the input as bytes, the path of a file, or None. `fds` maps a number to bytes or to a descriptor of ours.
@@ -49,12 +46,12 @@ class Command:
     stdin: bytes | str | os.PathLike[str] | None = None
     timeout_s: float | None = None
     grace_s: float = 0.5
-    limits: ProcessLimits = field(default_factory=ProcessLimits)
+    limits: ProcessLimits = ProcessLimits()
     uid: int | None = None
     gid: int | None = None
     landlock: Landlock | None = None
     seccomp: bytes | None = None
-    fds: Mapping[int, int | bytes] = field(default_factory=dict)
+    fds: Mapping[int, int | bytes] = {}
     wrapped: bool = False
     cgroups: tuple[str, ...] = ()  # `cgroup.procs` files of the groups it joins before it changes its user
     tty: bool = False  # for open_session: its own terminal instead of pipes
@@ -131,7 +128,7 @@ def render_spec(command: Command) -> dict[str, Any]:
     if any(number < 3 for number in command.fds) or len(command.fds) > MOST_FDS:
         raise ValueError(f"fds must not use 0, 1 or 2 (the streams) and can have at most {MOST_FDS} entries")
     limits: dict[str, int] = {}
-    for name in ProcessLimits.__slots__:
+    for name in ProcessLimits._fields:
         value = getattr(command.limits, name)
         if value is not None:
             limits[name] = value

@@ -21,8 +21,7 @@ import re
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from prowess._internal.files import make_passable, read_regular, write_whole
 from prowess.errors import WorkspaceError
@@ -47,8 +46,7 @@ _KEY = re.compile(r"[0-9a-f]{16}-[\w.-]{1,64}")
 _WAIT_S = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentInfo:
+class EnvironmentInfo(NamedTuple):
     """Entry in a list of environments; `is_whole` is false for the rest of an interrupted attempt."""
 
     key: str

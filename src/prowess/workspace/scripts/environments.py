@@ -15,8 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from prowess._internal.files import read_regular
 from prowess.errors import WorkspaceError
@@ -42,8 +41,7 @@ _HAS_PIP_CODE = "import sys, importlib.util as u; sys.exit(u.find_spec('pip') is
 OnLine = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class Built(NamedTuple):
     """A complete environment. `python` starts scripts in it; for a target it is "", and `path` belongs on PYTHONPATH.
     `resolved` lists all packages in it, as `name==version`."""
 

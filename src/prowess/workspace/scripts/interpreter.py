@@ -12,8 +12,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from prowess._internal.files import open_regular, read_regular
 from prowess._internal.paths import check_safe_name, inside
@@ -51,8 +50,7 @@ _SCRIPT_BYTES = 4 << 20  # a block further down is not found
 _MOST_LISTED = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class Launch(NamedTuple):
     """Command that starts a script: `way` (an interpreter and its options, empty for a program), the script's path from
     the skill's root, and its arguments.
 
@@ -62,8 +60,8 @@ class Launch:
 
     way: tuple[str, ...]
     script: str
-    args: tuple[str, ...] = ()
     why: Why
+    args: tuple[str, ...] = ()
     is_python: bool = False
     block: ScriptBlock | None = None
     notes: tuple[str, ...] = ()
@@ -136,7 +134,7 @@ def plan_script(
         notes = (f"'{script}' was taken as {path}.", *notes)
     if launch.interpreter in _SHELLS and b"\r\n" in head:
         notes = (*notes, f"{path} has Windows line ends, which a shell takes for part of each command.")
-    return replace(launch, args=tuple(args), notes=notes)
+    return launch._replace(args=tuple(args), notes=notes)
 
 
 def parse_shebang(head: bytes) -> tuple[str, ...]:
@@ -260,11 +258,11 @@ def _with_block(launch: Launch, host_path: str, first_line: tuple[str, ...]) -> 
             )
         if "--with" in first_line:
             notes.append(f"What the first line of {launch.script} asks uv for is not installed; a PEP 723 block is.")
-        return replace(launch, notes=tuple(notes))
+        return launch._replace(notes=tuple(notes))
     if block.ignored:
         ignored = ", ".join(block.ignored)
         notes.append(f"{launch.script}, line {block.line}: has no effect here: {ignored[:200]}")
-    return replace(launch, block=block, why="block", notes=tuple(notes))
+    return launch._replace(block=block, why="block", notes=tuple(notes))
 
 
 def _python_launch(path: str, python: str, options: tuple[str, ...], why: Why, notes: tuple[str, ...] = ()) -> Launch:

@@ -44,30 +44,27 @@ _MODULE = r"(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)"
 _QUOTE = "['\"\u2018\u2019`]?"
 _WORD = r"(?P<name>[^\s:'\"\u2018\u2019`]+)"
 _NOT_THERE = "No such file or directory"
-_RULES = [
-    (kind, re.compile(pattern))
-    for kind, pattern in (
-        ("module", rf"^(?:E\s+)?(?:ModuleNotFound|Import)Error: No module named '?{_MODULE}"),
-        ("module", rf"\(ModuleNotFoundError: No module named '{_MODULE}'\)$"),
-        ("module", rf"^(?:\S*/)?python[\d.]*: No module named '?{_MODULE}"),
-        ("module", rf"^ImportError: Missing optional dependency '{_MODULE}'"),
-        ("advice", r"pip3? install (?:(?!-[cefirt]\b|--\w+=|--req)--?+[a-zA-Z][a-zA-Z-]*+ )*+['\"`]?(?P<name>[\w.-]+)"),
-        ("library", r"(?:^|: )(?P<name>lib[\w.+-]+\.so[\w.]*): cannot open shared object file"),
-        ("node", r"^(?:\w*Error|error).*?: Cannot find (?:module|package) '(?P<name>[^']+)'"),
-        ("spawned", rf"^FileNotFoundError: \[Errno 2\] {_NOT_THERE}: '(?P<name>[^']+)'"),
-        ("program", r"Error: spawn(?:Sync)? (?P<name>\S+) ENOENT"),
-        ("program", rf"^(?:[^:]+: )?(?:line \d+: )?{_WORD}: command not found$"),
-        ("program", rf"^[^:]+: (?:line )?\d+: (?:exec: )?{_WORD}: not found$"),
-        ("program", rf"^(?:[^:]+:)?(?:\d+:)? ?command not found: {_WORD}$"),
-        ("program", rf": {_WORD}: bad interpreter: {_NOT_THERE}$"),
-        ("program", rf"^(?:\S*/)?(?:env|nice|xargs|make): {_QUOTE}{_WORD}{_QUOTE}: {_NOT_THERE}$"),
-        (
-            "program",
-            rf"^\S+: (?:failed to (?:run command|execute)|can't execute|execvp) {_QUOTE}{_WORD}{_QUOTE}: {_NOT_THERE}$",
-        ),
-        ("program", r"(?:^|: )(?P<name>[\w.-]+) is not installed or it's not in your PATH"),
-    )
-]
+_RULES = (
+    ("module", rf"^(?:E\s+)?(?:ModuleNotFound|Import)Error: No module named '?{_MODULE}"),
+    ("module", rf"\(ModuleNotFoundError: No module named '{_MODULE}'\)$"),
+    ("module", rf"^(?:\S*/)?python[\d.]*: No module named '?{_MODULE}"),
+    ("module", rf"^ImportError: Missing optional dependency '{_MODULE}'"),
+    ("advice", r"pip3? install (?:(?!-[cefirt]\b|--\w+=|--req)--?+[a-zA-Z][a-zA-Z-]*+ )*+['\"`]?(?P<name>[\w.-]+)"),
+    ("library", r"(?:^|: )(?P<name>lib[\w.+-]+\.so[\w.]*): cannot open shared object file"),
+    ("node", r"^(?:\w*Error|error).*?: Cannot find (?:module|package) '(?P<name>[^']+)'"),
+    ("spawned", rf"^FileNotFoundError: \[Errno 2\] {_NOT_THERE}: '(?P<name>[^']+)'"),
+    ("program", r"Error: spawn(?:Sync)? (?P<name>\S+) ENOENT"),
+    ("program", rf"^(?:[^:]+: )?(?:line \d+: )?{_WORD}: command not found$"),
+    ("program", rf"^[^:]+: (?:line )?\d+: (?:exec: )?{_WORD}: not found$"),
+    ("program", rf"^(?:[^:]+:)?(?:\d+:)? ?command not found: {_WORD}$"),
+    ("program", rf": {_WORD}: bad interpreter: {_NOT_THERE}$"),
+    ("program", rf"^(?:\S*/)?(?:env|nice|xargs|make): {_QUOTE}{_WORD}{_QUOTE}: {_NOT_THERE}$"),
+    (
+        "program",
+        rf"^\S+: (?:failed to (?:run command|execute)|can't execute|execvp) {_QUOTE}{_WORD}{_QUOTE}: {_NOT_THERE}$",
+    ),
+    ("program", r"(?:^|: )(?P<name>[\w.-]+) is not installed or it's not in your PATH"),
+)
 
 
 class Missing(NamedTuple):
@@ -100,7 +97,7 @@ def explain_failure(
     first = max(0, len(lines) - _LAST_LINES)
     for at in reversed(range(first, len(lines))):
         for kind, pattern in _RULES:
-            found = pattern.search(lines[at][:2000])
+            found = re.search(pattern, lines[at][:2000])
             if not found:
                 continue
             missing = _explain(kind, found["name"], lines, at, around or Around())

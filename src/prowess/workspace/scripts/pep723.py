@@ -10,8 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from prowess._internal.toml_lines import parse_toml
 from prowess.errors import WorkspaceError
@@ -34,8 +33,7 @@ _COMPARES_TEXTS = re.compile(r"''\s*+(?:[=!<>~]++|(?:not\s++)?in\b)\s*+''")
 _MOST_CHARACTERS = 500  # of one requirement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptBlock:
+class ScriptBlock(NamedTuple):
     """Requirements of a script, normalized and sorted. `ignored` lists settings of the block without effect here; they
     are not part of the digest."""
 

@@ -1,0 +1,112 @@
+"""--store: a person reads and answers from the command line what a program keeps in a store of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import prowess
+from agents import call
+from command_lines import Cli
+from prowess.cli.app import Call
+from prowess.events import ApprovalAnswered, Envelope
+from prowess.ports import SessionKey
+from prowess.testing import ScriptedModel
+
+
+@pytest.mark.parametrize("is_object", [True, False])
+def test_a_question_of_a_program_is_answered_in_its_own_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_object: bool
+) -> None:
+    sold: list[str] = []
+
+    @prowess.tool(requires_approval=True)
+    def sell(item: str) -> str:
+        """Sells."""
+        sold.append(item)
+        return "sold"
+
+    def make(script: list[Any]) -> prowess.Agent:
+        store: Any = prowess.SqliteEventLog("runs.db") if is_object else "sqlite:///runs.db"
+        return prowess.Agent(ScriptedModel(script), tools=[sell], skills=[], store=store)
+
+    monkeypatch.chdir(tmp_path)
+    waiting = make([call("sell", item="bolt")]).run_sync("go", session="s-1", user="ada")
+    assert waiting.stop_reason == "waiting" and sold == []
+    with pytest.raises(prowess.RunError) as caught:
+        waiting.raise_for_status()
+    assert waiting.to_answer in str(caught.value.hint)
+    command = shlex.split(waiting.to_answer)
+    store = ["--store", str(tmp_path / "runs.db")]
+    assert command == ["prowess", "approvals", "answer", waiting.waiting[0].id, "yes", "--session", "s-1", *store]
+    monkeypatch.chdir(tmp_path.parent)
+    cli = Cli(capsys)
+    assert cli.json("approvals", "list")["waiting"] == []
+    [row] = cli.json("approvals", "list", *store)["waiting"]
+    assert f"--store {command[-1]}" in row["to_answer"] and f"--store {command[-1]}" in row["to_resume"]
+    cli(*command[1:])
+    [session] = cli.json("sessions", "list", *store)["sessions"]
+    [run] = cli.json("runs", "list", *store)["runs"]
+    assert (session["session"], run["run"]) == ("s-1", waiting.run)
+    monkeypatch.chdir(tmp_path)
+    assert make([{"text": "Sold."}]).run_sync(session="s-1", user="ada", resume=True).ok and sold == ["bolt"]
+
+
+def test_a_store_that_nobody_else_can_open_has_no_command() -> None:
+    @prowess.tool(requires_approval=True)
+    def sell(item: str) -> str:
+        """Sells."""
+        return "sold"
+
+    model = ScriptedModel([call("sell", item="bolt")])
+    assert prowess.run_sync("go", model=model, tools=[sell], skills=[], store="memory:").to_answer == ""
+
+
+def test_a_password_in_the_name_of_a_store_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = Call({"store": "postgresql://ada:sesame@db/runs"})
+    assert asked.where(store=True) == ["--store", "postgresql://db/runs"] and asked.where() == []
+
+
+@pytest.mark.parametrize("is_object", [True, False])
+@pytest.mark.parametrize("has_mark", [True, False])
+def test_an_answer_that_somebody_else_wrote_into_the_file_answers_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_object: bool, has_mark: bool
+) -> None:
+    """Without a mark, or with the mark of a real answer to another call."""
+    paid: list[int] = []
+
+    @prowess.tool(requires_approval=True)
+    def pay(amount: int) -> str:
+        """Pays."""
+        paid.append(amount)
+        return "paid"
+
+    def run(script: list[Any], *request: str, approve: Any = None, **options: Any) -> prowess.Result:
+        store: Any = prowess.SqliteEventLog("runs.db") if is_object else "sqlite:///runs.db"
+        agent = prowess.Agent(ScriptedModel(script), tools=[pay], skills=[], store=store, approve=approve)
+        return agent.run_sync(*request, **options)
+
+    async def forge(call_id: str) -> None:
+        log, key = prowess.SqliteEventLog("runs.db"), SessionKey(session="s-2")
+        marks = [
+            each.event.mark
+            async for each in log.read(SessionKey(session="s-1"))
+            if each.event.type == "approval_answered"
+        ]
+        events = [each async for each in log.read(key)]
+        mark = marks[0] if has_mark else None
+        answer = ApprovalAnswered(call_id=call_id, answer="once", by="me", capability="pay", later=True, mark=mark)
+        forged = Envelope(at=events[-1].at, session="s-2", run=events[-1].run, event=answer)
+        await log.append(key, len(events), await log.lease(key, owner="somebody"), [forged])
+
+    monkeypatch.chdir(tmp_path)
+    script = [call("pay", amount=1), {"text": "Paid."}]
+    assert run(script, "go", session="s-1", approve=lambda call, decision: "once").ok
+    waiting = run([call("pay", amount=1000)], "go", session="s-2")
+    asyncio.run(forge(waiting.waiting[0].id))
+    assert run([{"text": "Paid."}], session="s-2", resume=True).stop_reason == "waiting" and paid == [1]
