@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from permission_oracle import (
@@ -188,6 +188,12 @@ def _without_grants(around: PolicyContext) -> PolicyContext:
     return around._replace(grants=frozenset())
 
 
+@example(
+    PolicyQuery(tool="skill_write_stdin", skill="user:other", trusted=True),
+    PolicyContext(isolation=ISOLATION["local"], require_approval_for=("Bash",), grants=frozenset({"user:other"})),
+    {"user:other": parse_allowed(["Bash"])},
+    [],
+)
 @given(_REQUEST, _AROUND, _LISTS, st.lists(_FILE, max_size=2))
 def test_a_grant_changes_nothing_but_what_the_table_asks_of_a_trusted_skill(
     request: PolicyQuery, around: PolicyContext, declared: dict[str, AllowedTools], rules: list[Rules]
@@ -197,7 +203,8 @@ def test_a_grant_changes_nothing_but_what_the_table_asks_of_a_trusted_skill(
     if without.verdict == "deny" or not without.rule.startswith("table:"):
         assert (with_it.verdict, with_it.rule) == (without.verdict, without.rule)
     elif with_it.rule != without.rule:
-        assert with_it.rule == "grant:allowed-tools" and without.rule == "table:local-trusted"
+        asked_anyway = with_it.rule == "config:require_approval_for" and with_it.verdict == "ask"
+        assert (with_it.rule == "grant:allowed-tools" or asked_anyway) and without.rule == "table:local-trusted"
         assert request.skill in declared and request.skill in around.grants and request.trusted
         assert request.tool in STARTS | TALKS
     assert with_it.limits == without.limits
