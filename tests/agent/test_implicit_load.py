@@ -146,6 +146,28 @@ def test_what_loads_its_skill(root: Path, tool: str, args: dict[str, Any], resul
     assert in_order(result_text(played), "loaded: demo", "DEMO-BODY", "</skill_content>", result)
 
 
+@pytest.mark.parametrize(
+    ("tool", "args"), [("skill_run", {}), ("skill_run", {"command": 7}), ("skill_read", {}), ("skill_exec", {})]
+)
+def test_invalid_arguments_load_the_skill_too(root: Path, tool: str, args: dict[str, Any]) -> None:
+    played = play(root, [call(tool, skill="demo", **args), DONE])
+    id = played.of("model_replied")[0]["calls"][0]["id"]
+    assert steps(played) == [
+        ("replied",),
+        *loading(id, tool),
+        ("planned", id, tool),
+        ("acted", id, "invalid-call"),
+        ("replied",),
+    ]
+    assert in_order(result_text(played), "DEMO-BODY", "</skill_content>", "invalid-call")
+
+
+@pytest.mark.parametrize("skill", [None, 7, "", "nobody", "\ud800", ["demo"]])
+def test_invalid_arguments_without_a_skill_load_nothing(root: Path, skill: Any) -> None:
+    played = play(root, [call("skill_run", skill=skill), DONE])
+    assert not played.of("skill_loaded") and played.outcomes[-1]["status"] == "failed"
+
+
 def test_listing_docs_loads_nothing_and_selecting_loads_as_before(root: Path) -> None:
     played = play(root, [call("skill_list_docs", skill="demo"), DONE])
     assert not played.of("skill_loaded") and played.outcomes[0]["status"] == "ok"

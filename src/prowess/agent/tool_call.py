@@ -124,19 +124,19 @@ class ToolCallRunner:
         tool = self.repair.find_tool(call.tool)
         if tool != call.tool:
             call = replace(call, tool=tool)
+        invalid: Outcome | None = None
         try:
             call = self._normalise(call)
+            planned = self._planned(call)
         except ToolRetry as error:
-            outcome = self.repair.refuse(call) or make_invalid(self.repair.describe_invalid(call, error))
+            invalid = make_invalid(self.repair.describe_invalid(call, error))
             planned = self._planned(replace(call, args={}))  # its arguments may not be storable
-            unwritten: list[Event] = [planned]
-        else:
-            unwritten = [self._planned(call)]
-            outcome = self.repair.refuse(call)
-            if outcome is None and call.tool in LOADING_TOOLS:
-                outcome = await self._attempt_loaded(call, unwritten, spawn)
-            elif outcome is None:
-                outcome = await self._attempt(call, unwritten, spawn)
+        unwritten: list[Event] = [planned]
+        outcome = self.repair.refuse(call)
+        if outcome is None and call.tool in LOADING_TOOLS:
+            outcome = await self._attempt_loaded(call, unwritten, spawn, invalid)
+        elif outcome is None:
+            outcome = invalid or await self._attempt(call, unwritten, spawn)
         if is_implicit:
             outcome = hide_text(outcome)
         if before_end is not None:
@@ -151,20 +151,22 @@ class ToolCallRunner:
             raise ToolRetry(f"The arguments are not valid JSON: {describe_fault(invalid)}.")
         return self.tools.normalise(call)
 
-    async def _attempt_loaded(self, call: ToolCall, unwritten: list[Event], spawn: Spawner | None) -> Outcome:
-        """Decides and executes a call that names a skill, and loads the skill before if it is not loaded."""
+    async def _attempt_loaded(
+        self, call: ToolCall, unwritten: list[Event], spawn: Spawner | None, invalid: Outcome | None
+    ) -> Outcome:
+        """Decides and executes a call that names a skill, and loads the skill before if it is not loaded. A call with
+        invalid arguments loads it too, because the skill's text says how to call."""
         load = await self._load_skill(call, spawn)
-        if load is None:
-            call = self._rename(call, unwritten)
-            return await self._attempt(call, unwritten, spawn)
-        refusal = find_refusal(call, load)
+        refusal = find_refusal(call, load) if load else None
         if refusal is not None:
             return refusal
-        if reads_body(call):
+        if load and not invalid and reads_body(call):
             return show_load(load)
-        call = self._rename(call, unwritten)
-        outcome = await self._attempt(call, unwritten, spawn, may_ask=False)
-        return add_load(outcome, load)
+        outcome = invalid
+        if outcome is None:
+            call = self._rename(call, unwritten)
+            outcome = await self._attempt(call, unwritten, spawn, may_ask=load is None)
+        return add_load(outcome, load) if load else outcome
 
     async def _load_skill(self, call: ToolCall, spawn: Spawner | None) -> Outcome | None:
         """Loads the skill of a call, and returns the outcome. None if it was loaded before."""
