@@ -116,22 +116,19 @@ def measure(report: Callable[[str], object] = lambda line: None) -> list[Row]:
 def make_calls(report: Callable[[str], object] = lambda line: None) -> Iterator[tuple[WireCase, Outcome | None]]:
     """Makes the calls, and yields their outcomes; None for one that could not be made on this machine."""
     with tempfile.TemporaryDirectory() as folder, _open_page() as url:
-        _write_skill(Path(folder, "skills", "totals"))
-        enabled = ["write_file", "delete_file", "network_request"]
-        settings = {"tools.enable": enabled, "workspace.network_allow": [url.removeprefix("http://")]}
-        kit = prowess.SkillKit(
-            str(Path(folder, "skills")),
-            approve=lambda call, decision: True,
-            ask=_answer,
-            store="memory:",
-            settings=settings,
-        )
+        skills = Path(folder, "skills")
+        _write_skill(skills / "totals")
+        host = url.removeprefix("http://")
+        local = _make_kit(skills, {"tools.enable": ["write_file", "delete_file"]})
+        # Apart: Landlock runs no script where a host is allowed, because it cannot forbid the others.
+        online = _make_kit(skills, {"tools.enable": ["network_request"], "workspace.network_allow": [host]})
         session_id = ""
-        with kit:
+        with local, online:
             for case in list_cases(url):
                 args = dict(case.args)
                 if case.tool in ("skill_write_stdin", "skill_kill_session"):
                     args["session_id"] = session_id
+                kit = online if case.tool == "network_request" else local
                 outcome = kit.call_sync(case.tool, args)
                 session_id = outcome.data.get("session_id", session_id)
                 if outcome.data.get("unavailable"):
@@ -139,6 +136,12 @@ def make_calls(report: Callable[[str], object] = lambda line: None) -> Iterator[
                     yield case, None
                 else:
                     yield case, outcome
+
+
+def _make_kit(skills: Path, settings: Mapping[str, Any]) -> prowess.SkillKit:
+    return prowess.SkillKit(
+        str(skills), approve=lambda call, decision: True, ask=_answer, store="memory:", settings=settings
+    )
 
 
 def _write_skill(skill: Path) -> None:

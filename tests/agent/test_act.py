@@ -16,7 +16,7 @@ from prowess.agent.context.render import SkillTextRenderer
 from prowess.agent.implicit_load import ImplicitLoads
 from prowess.agent.recorder import EventWriter, Recorder, SessionSecrets
 from prowess.agent.tool_call import ToolCallRunner
-from prowess.agent.toolkit_options import KitPolicy
+from prowess.agent.toolkit_options import KitPolicy, SkillAccess
 from prowess.core.events import ApprovalAnswered, Envelope, render_event
 from prowess.core.isolation import record_isolation
 from prowess.core.ports import CallGrant, CapabilityRequest
@@ -24,6 +24,7 @@ from prowess.core.values import Decision, Isolation, Outcome, SessionKey, ToolCa
 from prowess.errors import StoreError, ToolFailed, ToolRetry, WorkspaceError, WorkspaceUnavailable
 from prowess.policy.allowed_tools import AllowedTools, parse_allowed
 from prowess.policy.decision import PolicyContext
+from prowess.skills.catalog import Catalog
 from prowess.stores.memory import MemoryEventLog
 from prowess.tools.session_work import SessionWork, WorkBackend, WorkOptions
 from prowess.tools.toolset import Tools
@@ -118,9 +119,10 @@ class Play:
         approvals = ApprovalBook(record, talk.questions, secrets, work, approver=self.approver)
         await secrets.learn(list(self.secrets))
         repair = CallRepair(Names())
-        loads = ImplicitLoads(work, lambda ref: None, talk, required=True)
+        skills = SkillAccess(catalog=Catalog, load=NOTHING, plan=NOTHING, search=NOTHING)
+        loads = ImplicitLoads(work, skills, talk, required=True)
         calls = ToolCallRunner(
-            Tools(self.tool), FactsOf(self), approvals, record, secrets, work, repair=repair, loads=loads
+            Tools(self.tool), FactsOf(self), approvals, record, secrets, work, repair=repair, get_loads=lambda: loads
         )
         return await calls.run(ToolCall(id="c1", tool=tool, args=args))
 

@@ -25,7 +25,6 @@ def test_appends_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(rows) == 6 and all(math.isfinite(ratio) for _, ratio, _ in rows)
 
 
-@pytest.mark.needs("root")
 @pytest.mark.needs("isolation")
 def test_results_have_few_tokens_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))

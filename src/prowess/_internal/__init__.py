@@ -40,6 +40,6 @@
 - unpack: unpacks a download that is an archive or one SKILL.md
 - urls: decides which URLs may be fetched, and hides the secrets of a URL in messages
 - watched_process: runs a program in its own process group, and watches it
-- worker_thread: runs blocking disk work in one thread, in order
+- worker_thread: runs blocking disk work in one thread, in order; lets StopIteration leave no thread
 - yaml_lines: reads JSON and plain YAML, with the line of every value
 """

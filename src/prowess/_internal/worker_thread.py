@@ -78,3 +78,11 @@ class _Job(Generic[T]):
             self.future.set_exception(self.error)
         else:
             self.future.set_result(self.result)
+
+
+def without_stop_iteration(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Calls a function. Replaces StopIteration, because it cannot leave a thread: the caller would wait for ever."""
+    try:
+        return function(*args, **kwargs)
+    except StopIteration as error:
+        raise RuntimeError("it raised StopIteration") from error

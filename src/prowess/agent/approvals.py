@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Protocol, get_args, runtime_checkable
 
 from prowess._internal.own_line import describe_error, describe_raised
+from prowess._internal.worker_thread import without_stop_iteration
 from prowess.agent.call_policy import CallFacts, SkillIdentity
 from prowess.agent.context.state import ApprovalQuestions
 from prowess.agent.recorder import EventWriter, SessionSecrets
@@ -22,7 +23,6 @@ from prowess.core.ports import Approver
 from prowess.core.values import Decision, ToolCall
 from prowess.policy.rules import PolicyQuery
 from prowess.skills.skill import Skill
-from prowess.tools.base import without_stop_iteration
 from prowess.tools.session_work import SessionWork
 
 _YES: Mapping[str, Answer] = {"once": "once", "yes": "once", "run": "run", "always": "always"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,6 @@ from prowess._internal.own_line import describe_error, find_own_line
 from prowess.agent.call_policy import CallFacts
 from prowess.core.events import ApprovalAnswered
 from prowess.core.isolation import record_isolation
-from prowess.core.ports import CallGrant
 from prowess.core.tool_table import TOOLS
 from prowess.core.values import Decision, Outcome, ToolCall
 from prowess.errors import ProwessError, WorkspaceUnavailable
@@ -52,11 +52,9 @@ def make_raised(call: ToolCall, error: Exception) -> Outcome:
     return Outcome(status="failed", code="tool-raised", content=text[:2000], hint=hint, data=data)
 
 
-def add_files(outcome: Outcome, grant: CallGrant) -> Outcome:
+def add_files(outcome: Outcome, made: Iterable[Mapping[str, Any]]) -> Outcome:
     """Adds the files that a function wrote, which are files of the run like those of a script."""
-    if not grant.made:
-        return outcome
-    files = [*outcome.data.get("output_files", ()), *grant.made.values()]
+    files = [*outcome.data.get("output_files", ()), *made]
     return replace(outcome, data={**outcome.data, "output_files": files})
 
 

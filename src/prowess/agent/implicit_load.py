@@ -9,15 +9,14 @@ a call that does; the limits on loaded skills hold.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from prowess.agent.context import Conversation
+from prowess.agent.toolkit_options import SkillAccess
 from prowess.core.tool_table import LOADING_TOOLS
 from prowess.core.values import Outcome, ToolCall
 from prowess.errors import SkillError
-from prowess.skills.skill import Entry
 from prowess.tools.session_work import SessionWork
 
 _VIEW = ("skill", "name", "digest")
@@ -30,18 +29,11 @@ CALL_AGAIN = Outcome(
 
 
 class ImplicitLoads:
-    def __init__(
-        self,
-        work: SessionWork,
-        find_entry: Callable[[str], Entry | None],
-        talk: Conversation,
-        *,
-        required: bool,
-    ) -> None:
-        """Takes a function that finds a skill in the catalog. `required`: the model has to load a skill itself."""
+    def __init__(self, work: SessionWork, skills: SkillAccess, talk: Conversation, *, required: bool) -> None:
+        """`required`: the model has to load a skill itself."""
         self.turn: asyncio.Lock = asyncio.Lock()  # calls that are made at the same time load a skill once
         self._work = work
-        self._find_entry = find_entry
+        self._skills = skills
         self._talk = talk
         self._required = required
 
@@ -70,7 +62,7 @@ class ImplicitLoads:
         """Names the skill of a call by its id, if only the catalog knows the name that the model wrote."""
         if self._is_loaded(call):
             return call
-        entry = self._find_entry(call.args["skill"])
+        entry = self._skills.catalog().find(call.args["skill"])
         if entry is None or entry.id not in self._work.loaded:
             return call
         return replace(call, args={**call.args, "skill": entry.id})

@@ -74,7 +74,7 @@ class ToolCallRunner:
         work: SessionWork,
         *,
         repair: CallRepair,
-        loads: ImplicitLoads,
+        get_loads: Callable[[], ImplicitLoads],
         on_ask: Literal["wait", "deny"] = "wait",
         on_output: OnOutput | None = None,
         make_context: MakeContext | None = None,
@@ -84,7 +84,7 @@ class ToolCallRunner:
         self.policy = policy
         self.approvals = approvals
         self.repair = repair
-        self._loads = loads
+        self._get_loads = get_loads
         self._record = record
         self._secrets = secrets
         self._work = work
@@ -170,15 +170,16 @@ class ToolCallRunner:
 
     async def _load_skill(self, call: ToolCall, spawn: Spawner | None) -> Outcome | None:
         """Loads the skill of a call, and returns the outcome. None if it was loaded before."""
-        async with self._loads.turn:
-            wanted = self._loads.find_call(call)
+        loads = self._get_loads()
+        async with loads.turn:
+            wanted = loads.find_call(call)
             if wanted is None:
-                return self._loads.find_earlier(call)
+                return loads.find_earlier(call)
             return await self._make(wanted, spawn, is_implicit=True)
 
     def _rename(self, call: ToolCall, unwritten: list[Event]) -> ToolCall:
         """Names the skill by its id, and its file by its whole path, which needs the loaded skill."""
-        renamed = self._loads.rename(call)
+        renamed = self._get_loads().rename(call)
         if call.tool == "skill_read":
             renamed = self.tools.normalise(renamed)
         if renamed.args != call.args:
@@ -247,11 +248,12 @@ class ToolCallRunner:
             call, _ = self.repair.route(call)
             tool = self.repair.find_tool(call.tool)
             call = self._normalise(replace(call, tool=tool))
-            load = self._loads.find_call(call)
-            if load is not None:
-                return await self._foresee_load(call, load)
             if call.tool in LOADING_TOOLS:
-                call = self._loads.rename(call)
+                loads = self._get_loads()
+                load = loads.find_call(call)
+                if load is not None:
+                    return await self._foresee_load(call, load)
+                call = loads.rename(call)
             facts = await self.policy.examine(call)
             decision = await self._foresee(facts.query(), facts)
             needs = () if decision.verdict == "deny" else await self.tools.needs(call)
@@ -352,7 +354,7 @@ class ToolCallRunner:
             if not isinstance(result, Spawn):
                 if call.tool == "ask_user" and "problem" in result.data:
                     self._record.note_problem(str(result.data["problem"]))
-                return add_files(result, grant)
+                return add_files(result, grant.made.values()) if grant.made else result
             if spawn is None:
                 raise ToolFailed("The tool asked for a child run, but child runs are disabled here.")
             return await spawn(result, call)

@@ -154,12 +154,6 @@ class Toolkit:
         )
         load = "select_skills" if self.style.protocol == "actions" else "skill_load"
         repair = CallRepair(self, load=load)
-        loads = ImplicitLoads(
-            self.work,
-            lambda ref: self.skills.catalog().find(ref),
-            self.conversation,
-            required=self.style.require_load,
-        )
         return ToolCallRunner(
             tools,
             policy,
@@ -168,11 +162,15 @@ class Toolkit:
             self.secrets,
             self.work,
             repair=repair,
-            loads=loads,
+            get_loads=lambda: self._loads,
             on_ask=self.policy.on_ask,
             on_output=self._on_output,
             make_context=self._make_context,
         )
+
+    @cached_property
+    def _loads(self) -> ImplicitLoads:
+        return ImplicitLoads(self.work, self.skills, self.conversation, required=self.style.require_load)
 
     def _make_context(self, loop: asyncio.AbstractEventLoop, grant: CallGrant) -> ToolContext[Any]:
         run = self.recorder.run_id

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import posixpath
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from prowess._internal.urls import NotAHost, parse_url_target
@@ -144,10 +144,8 @@ def _pattern_kind(tool: str) -> str:
     return "host"
 
 
-def allows_any(lists: Sequence[AllowedTools], tool: str, args: Mapping[str, Any]) -> bool:
-    """True when one of the lists allows the call, or when there are no lists."""
-    if not lists:
-        return True
+def allows_any(lists: Iterable[AllowedTools], tool: str, args: Mapping[str, Any]) -> bool:
+    """True when one of the lists allows the call."""
     return any(allows(allowed, tool, args) for allowed in lists)
 
 

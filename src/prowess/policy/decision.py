@@ -280,14 +280,14 @@ def _argv_limit(request: PolicyQuery, around: PolicyContext, decided: Explanatio
 
 
 def _by_allowed_tools(request: PolicyQuery, lists: Mapping[str, AllowedTools]) -> Decision | None:
-    if request.kind == "capability" or request.tool in NEVER_NARROWED:
+    if not lists or request.kind == "capability" or request.tool in NEVER_NARROWED:
         return None
     if request.skill is not None:
         own = lists.get(request.skill)
         if own is None or allows(own, request.tool, request.args):
             return None
         return _deny(f"allowed-tools:{request.skill}", _why_not_own(request, own))
-    if allows_any(list(lists.values()), request.tool, request.args):
+    if allows_any(lists.values(), request.tool, request.args):
         return None
     names = sorted(lists)
     shown = ", ".join(names)[:200]

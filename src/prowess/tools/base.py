@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.values import Outcome, Spawn, ToolSpec
@@ -17,7 +17,6 @@ from prowess.errors import ToolRetry
 if TYPE_CHECKING:
     from prowess.tools.schema import Arguments
 
-T = TypeVar("T")
 RunPlain = Callable[[Callable[[], Any]], Awaitable[Any]]
 RUN_PLAIN: ContextVar[RunPlain] = ContextVar("prowess-run-plain", default=asyncio.to_thread)  # where `def` tools run
 
@@ -35,14 +34,6 @@ class InvalidCall(ToolRetry):
     def among(self, offered: Collection[str]) -> InvalidCall:
         """Returns the signal without names that the model was never told."""
         return InvalidCall(self.why, self.label, [name for name in self.names if name in offered])
-
-
-def without_stop_iteration(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Calls a function. Replaces StopIteration, because it cannot leave a thread: the caller would wait for ever."""
-    try:
-        return function(*args, **kwargs)
-    except StopIteration as error:
-        raise RuntimeError("it raised StopIteration") from error
 
 
 class Tool(Protocol):

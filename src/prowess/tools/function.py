@@ -31,11 +31,12 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
+from prowess._internal.worker_thread import without_stop_iteration
 from prowess.core.ports import CallGrant, CapabilityRequest
 from prowess.core.tool_context import ToolContext
 from prowess.core.values import Outcome, Spawn, ToolSpec
 from prowess.errors import ConfigError, ToolFailed
-from prowess.tools.base import RUN_PLAIN, without_stop_iteration
+from prowess.tools.base import RUN_PLAIN
 from prowess.tools.docstring import parameters_of, summary_of
 from prowess.tools.schema import Arguments, parse_arguments, render_schema
 from prowess.tools.toolset import is_tool
