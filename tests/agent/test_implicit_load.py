@@ -168,6 +168,20 @@ def test_invalid_arguments_without_a_skill_load_nothing(root: Path, skill: Any) 
     assert not played.of("skill_loaded") and played.outcomes[-1]["status"] == "failed"
 
 
+def test_no_parallel_call_asks_before_the_model_has_read_the_skill(root: Path) -> None:
+    both = calls(("skill_run", {"skill": "demo", "command": "ls"}), ("skill_run", {"skill": "demo", "command": "id"}))
+    person = Person("once")
+    played = play(root, [both, both, DONE], settings=LOCAL, approver=person)
+    ended = [event["outcome"]["code"] for event in played.of("call_acted")]
+    assert ended == [None, "call-again", "call-again", None, None]
+    assert person.asked == ["skill_run", "skill_run"], "of the second reply"
+
+
+def test_the_instructions_are_shown_once(root: Path) -> None:
+    played = play(root, [call("skill_read", skill="demo", path="./SKILL.md"), DONE])
+    assert played.text().count("DEMO-BODY") == 1
+
+
 def test_listing_docs_loads_nothing_and_selecting_loads_as_before(root: Path) -> None:
     played = play(root, [call("skill_list_docs", skill="demo"), DONE])
     assert not played.of("skill_loaded") and played.outcomes[0]["status"] == "ok"

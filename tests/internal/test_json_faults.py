@@ -6,6 +6,7 @@ import json
 import re
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,27 @@ def test_every_fault_has_a_place_and_is_short(text: str) -> None:
     if text.isprintable() and "`" not in text:
         assert text[:at].endswith(place[3] or "") and text[at:].startswith(place[4] or "")
         assert bool(place[4]) == (at < len(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('{"a": 1e999}', "1e999 is too large a number"),
+        ('{"a": "\\ud83d"}', "half of a surrogate pair, as `\\ud83d`, is no character"),
+        ('{"a": ' + "[" * 100 + "]" * 100 + "}", "it is nested too deeply"),
+        ('{"a": ' + "[" * 5000 + "]" * 5000 + "}", "it is nested too deeply"),
+    ],
+)
+def test_no_object_that_a_log_could_not_store(text: str, fault: str) -> None:
+    assert parse_object(text) == {INVALID_JSON: text}
+    assert describe_fault(text) == fault
+
+
+def test_depth_is_counted_and_not_guessed() -> None:
+    wide = json.dumps({"a": [[] for _ in range(1000)], "b": "[" * 500, "c": "\U0001f600"})
+    assert parse_object(wide) == json.loads(wide)
+    deep = '{"a": ' + "[" * 99 + "]" * 99 + "}"
+    assert parse_object(deep) == json.loads(deep)
 
 
 @given(OBJECTS, st.data())

@@ -286,6 +286,19 @@ def test_a_cancelled_run_writes_nothing_more_to_the_output_dir(tmp_path: Path) -
     asyncio.run(cancel())
 
 
+def test_files_that_cannot_be_given_are_refused(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "in.dat").write_text(folder)
+    twins = [tmp_path / "a/in.dat", tmp_path / "b/in.dat"]
+    given: list[tuple[Any, str]] = [([""], "cannot be used"), ("", "cannot be used"), (twins, "have one name")]
+    agent = prowess.Agent(ScriptedModel([]), store="memory:")
+    for files, told in given:
+        with pytest.raises(ConfigError, match=told) as caught:
+            agent.run_sync("x", files=files)
+        assert caught.value.code == "option-invalid"
+
+
 def test_output_dir_keeps_the_files_and_replaces_none(root: Path, tmp_path: Path) -> None:
     agent = make(root, MAKING * 2, approve=["skill_run"])
     [file] = agent.run_sync("make it", output_dir=tmp_path / "out").files

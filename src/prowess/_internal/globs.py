@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _PIECE = re.compile(r"\*++|[?\[]|[^*?\[]++")
-_PIECE_OF_PATH = re.compile(rf"(?:\*\*++/)++|{_PIECE.pattern}")
+_PIECE_OF_PATH = re.compile(rf"(?:\*\*++/)+|{_PIECE.pattern}")
 
 
 class _Piece(NamedTuple):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from math import isinf
 from typing import Any, NoReturn, TypeAlias
 
 JsonObject = dict[str, Any]
@@ -11,8 +13,16 @@ JsonValue: TypeAlias = "str | int | float | bool | Sequence[JsonValue] | Mapping
 
 
 def load_json(text: str) -> Any:
-    """Parses JSON like the standard library, but refuses NaN and Infinity, which are no JSON."""
-    return json.loads(text, parse_constant=_check_constant)
+    """Parses JSON like the standard library, but refuses NaN and Infinity, which are no JSON, and numbers that would
+    become infinite."""
+    return json.loads(text, parse_constant=_check_constant, parse_float=_parse_float)
+
+
+def _parse_float(digits: str) -> float:
+    number = float(digits)
+    if isinf(number):
+        raise ValueError(f"{digits} is too large a number")
+    return number
 
 
 def _check_constant(name: str) -> NoReturn:
@@ -23,15 +33,42 @@ def _check_constant(name: str) -> NoReturn:
 INVALID_JSON = "INVALID_JSON"
 _AROUND = 24  # characters shown on each side of a fault
 _LONGEST_TOKEN = 8  # a literal or an escape that was cut
+_DEEPEST = 100  # lists and objects in each other: codecs recurse
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}|[\ud800-\udfff]")
 
 
 def parse_object(text: str) -> JsonObject:
     """Parses a JSON object. Any other text becomes the argument INVALID_JSON."""
     try:
-        value = load_json(text)
+        value = _load_storable(text)
     except (ValueError, RecursionError):
         value = None
     return value if isinstance(value, dict) else {INVALID_JSON: text}
+
+
+def _load_storable(text: str) -> Any:
+    """Parses JSON that a log can store: not too deep, and without halves of surrogate pairs."""
+    value = load_json(text)
+    if text.count("[") + text.count("{") > _DEEPEST and isinstance(value, (dict, list)):
+        _check_depth(value)
+    half = _SURROGATE.search(text)
+    if half:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"half of a surrogate pair, as `{half[0]}`, is no character") from None
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(_DEEPEST):
+        inner: list[Any] = []
+        for each in level:
+            inner.extend(each.values() if isinstance(each, dict) else each)
+        level = [each for each in inner if isinstance(each, (dict, list))]
+    if level:
+        raise RecursionError
 
 
 def find_invalid(args: Mapping[str, Any]) -> str | None:
@@ -49,7 +86,7 @@ def read_again(args: JsonObject) -> JsonObject:
 def describe_fault(text: str) -> str:
     """Says why a text is no JSON object: what is wrong, where, and what stands there."""
     try:
-        value = load_json(text)
+        value = _load_storable(text)
     except json.JSONDecodeError as error:
         at = error.pos
         before = text[max(0, at - _AROUND) : at]

@@ -103,7 +103,7 @@ class _Builder:
         self._keys.pop()
 
 
-_PIECE = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\]\n]|[^\s{}\[\]:,"]++')
+_PIECE = re.compile(r'"(?:[^"\\]++|\\.)*"|[{}\[\]\n]|[^\s{}\[\]:,"]++')
 
 
 def parse_json(text: str) -> LinedValue:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +9,27 @@ from prowess._internal.own_line import describe_error, find_own_line
 from prowess.agent.call_policy import CallFacts
 from prowess.core.events import ApprovalAnswered
 from prowess.core.isolation import record_isolation
+from prowess.core.ports import CallGrant
 from prowess.core.tool_table import TOOLS
 from prowess.core.values import Decision, Outcome, ToolCall
 from prowess.errors import ProwessError, WorkspaceUnavailable
 from prowess.policy.rules import PolicyQuery
+from prowess.tools.session_work import SessionWork
 
 APPROVED = "approval"  # rule of a decision that a person made when asked
 NOT_BEGUN = Outcome(status="interrupted", code="interrupted", content="It was not begun.")
+
+MAX_CONTENT = 64 << 10  # most characters of an outcome
+
+
+async def shorten(text: str, work: SessionWork, call_id: str) -> str:
+    """Shortens the content of an outcome. The cut says where the full text is."""
+    ref = await work.store_output(call_id, text)
+    where = f"all of it: read_file {ref}" if ref else "the rest was not kept"
+    half = MAX_CONTENT // 2
+    missing = len(text) - 2 * half
+    cut = f"[… {missing} characters were left out here; {where} …]"
+    return f"{text[:half]}\n{cut}\n{text[-half:]}"
 
 
 def decide_answered(query: PolicyQuery, decision: Decision, answer: ApprovalAnswered) -> Decision:
@@ -52,9 +65,9 @@ def make_raised(call: ToolCall, error: Exception) -> Outcome:
     return Outcome(status="failed", code="tool-raised", content=text[:2000], hint=hint, data=data)
 
 
-def add_files(outcome: Outcome, made: Iterable[Mapping[str, Any]]) -> Outcome:
+def add_files(outcome: Outcome, grant: CallGrant) -> Outcome:
     """Adds the files that a function wrote, which are files of the run like those of a script."""
-    files = [*outcome.data.get("output_files", ()), *made]
+    files = [*outcome.data.get("output_files", ()), *grant.made.values()]
     return replace(outcome, data={**outcome.data, "output_files": files})
 
 

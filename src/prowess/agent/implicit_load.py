@@ -9,6 +9,7 @@ a call that does; the limits on loaded skills hold.
 from __future__ import annotations
 
 import asyncio
+import posixpath
 from dataclasses import replace
 from typing import Any
 
@@ -67,6 +68,12 @@ class ImplicitLoads:
             return call
         return replace(call, args={**call.args, "skill": entry.id})
 
+    def is_unread(self, call: ToolCall) -> bool:
+        """True if another call of the same reply loaded the skill: the model has not seen its text yet."""
+        loads = (self._talk.find_outcome(f"{other.id}-load") for other in self._talk.last_calls)
+        fresh = {load.data.get("skill") for load in loads if load is not None}
+        return bool(fresh) and self._is_loaded(call) and self._work.get(call.args["skill"]).skill.entry.id in fresh
+
     def _is_loaded(self, call: ToolCall) -> bool:
         ref = call.args.get("skill")
         if not isinstance(ref, str):
@@ -108,7 +115,8 @@ def reads_body(call: ToolCall) -> bool:
         return False
     asked = dict(call.args)
     asked.pop("skill")
-    return asked == {"path": "SKILL.md"}
+    path = asked.pop("path")
+    return not asked and posixpath.normpath(path) == "SKILL.md"
 
 
 def show_load(load: Outcome) -> Outcome:

@@ -7,10 +7,12 @@ import base64
 import codecs
 import json
 import random
+import reprlib
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
+from prowess._internal.json_values import INVALID_JSON, find_invalid, parse_object
 from prowess.agent.agent import AgentSpec
 from prowess.agent.context import ModelRequest
 from prowess.agent.context.state import AnsweredCall
@@ -23,6 +25,8 @@ from prowess.errors import ModelError, ModelOverloaded
 from prowess.policy.secrets import Redactor
 
 MAX_PICTURE = 8 << 20
+
+_MOST_BRACKETS = 100  # fewer cannot be nested too deeply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,13 +186,25 @@ def _text(text: str) -> str:
 
 
 def _json(args: Any) -> dict[str, Any]:
-    """Copies arguments as the log stores them. Anything but a storable object becomes the argument `arguments`."""
+    """Copies arguments as the log stores them. Anything but a storable object becomes the argument INVALID_JSON, with
+    the text that was sent."""
     try:
         text = json.dumps(args, allow_nan=False, ensure_ascii=False, sort_keys=True)
         text.encode()
     except (ValueError, TypeError, RecursionError):  # UnicodeEncodeError is a ValueError
-        shown = repr(args)
-        return {"arguments": _text(shown[:2000])}
-    if not isinstance(args, dict):
-        return {"arguments": args}
+        return _keep_text(args)
+    is_deep = text.count("[") + text.count("{") > _MOST_BRACKETS
+    if is_deep or not isinstance(args, dict):
+        return _keep_text(args)
     return json.loads(text)
+
+
+def _keep_text(args: Any) -> dict[str, Any]:
+    sent = find_invalid(args) if isinstance(args, dict) else None
+    if sent is not None:
+        return {INVALID_JSON: _text(sent)}
+    try:
+        text = json.dumps(args)
+    except (ValueError, TypeError, RecursionError):
+        text = reprlib.repr(args)
+    return parse_object(text)

@@ -21,6 +21,7 @@ from prowess._internal.own_line import describe_raised
 from prowess.agent.approvals import EACH_TIME, ApprovalBook
 from prowess.agent.call_outcomes import (
     APPROVED,
+    MAX_CONTENT,
     NOT_BEGUN,
     add_files,
     decide_answered,
@@ -28,6 +29,7 @@ from prowess.agent.call_outcomes import (
     make_interrupted,
     make_invalid,
     make_raised,
+    shorten,
 )
 from prowess.agent.call_policy import CallFacts, CallPolicy
 from prowess.agent.call_repair import CallRepair
@@ -58,7 +60,6 @@ Spawner = Callable[[Spawn, ToolCall], Awaitable[Outcome]]  # carries out a call 
 OnOutput = Callable[[str, bytes], None]
 MakeContext = Callable[[asyncio.AbstractEventLoop, CallGrant], ToolContext[Any]]
 BeforeEnd = Callable[[], Awaitable[object]]  # waits until an outcome may be recorded
-_MAX_CONTENT = 64 << 10  # most characters of an outcome
 _NEVER_SPAWNS = ("path", "nested")  # a file name starts no child run, and a nested load is in one already
 _RECORD = ("record-broken", "session-conflict", "lease-lost", "event-invalid")
 
@@ -165,7 +166,8 @@ class ToolCallRunner:
         outcome = invalid
         if outcome is None:
             call = self._rename(call, unwritten)
-            outcome = await self._attempt(call, unwritten, spawn, may_ask=load is None)
+            may_ask = load is None and not self._get_loads().is_unread(call)
+            outcome = await self._attempt(call, unwritten, spawn, may_ask=may_ask)
         return add_load(outcome, load) if load else outcome
 
     async def _load_skill(self, call: ToolCall, spawn: Spawner | None) -> Outcome | None:
@@ -354,7 +356,7 @@ class ToolCallRunner:
             if not isinstance(result, Spawn):
                 if call.tool == "ask_user" and "problem" in result.data:
                     self._record.note_problem(str(result.data["problem"]))
-                return add_files(result, grant.made.values()) if grant.made else result
+                return add_files(result, grant) if grant.made else result
             if spawn is None:
                 raise ToolFailed("The tool asked for a child run, but child runs are disabled here.")
             return await spawn(result, call)
@@ -406,7 +408,9 @@ class ToolCallRunner:
         """Redacts and records an outcome."""
         redactor = self._secrets.redactor
         content = redactor.redact_text(outcome.content)
-        content = await self._shortened(call, content)
+        content = content.encode("utf-8", "replace").decode()
+        if len(content) > MAX_CONTENT:
+            content = await shorten(content, self._work, call.id)
         hint = outcome.hint
         if hint is not None:
             hint = redactor.redact_text(hint)
@@ -421,18 +425,6 @@ class ToolCallRunner:
         acted = CallActed(call_id=call.id, outcome=clean, state_delta=clean.state_delta)
         await self._record.append(*unwritten, acted)
         return clean
-
-    async def _shortened(self, call: ToolCall, text: str) -> str:
-        """Shortens the content of an outcome. The cut says where the full text is."""
-        text = text.encode("utf-8", "replace").decode()
-        if len(text) <= _MAX_CONTENT:
-            return text
-        ref = await self._work.store_output(call.id, text)
-        where = f"all of it: read_file {ref}" if ref else "the rest was not kept"
-        half = _MAX_CONTENT // 2
-        missing = len(text) - 2 * half
-        cut = f"[… {missing} characters were left out here; {where} …]"
-        return f"{text[:half]}\n{cut}\n{text[-half:]}"
 
     def _planned(self, call: ToolCall) -> CallPlanned:
         """Returns the event of a call. Its arguments can hold a secret that the model was told by mistake."""

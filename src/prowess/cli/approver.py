@@ -35,7 +35,7 @@ _WIDTH = 8  # columns of a label
 _INDENT = " " * (_WIDTH + 3)
 _NARROWEST = 20  # columns of a text, even on a narrower terminal
 _BLANK = re.compile(r" {40,}")
-_EMPTY_LINES = re.compile(r"(?<![ \t])(?:[ \t]*+\n){6,}+")
+_EMPTY_LINES = re.compile(r"(?<![ \t])(?:[ \t]*+\n){6,}")
 
 
 class ShownQuestion(NamedTuple):

@@ -98,11 +98,11 @@ def link(key: SessionKey, head: ChainHead, events: Sequence[Envelope]) -> tuple[
     for envelope in events:
         _check_storable(key, envelope)
         seq += 1
-        line = render_event(envelope)
-        line["seq"] = seq
-        line["prev"] = last
-        line.pop("hash", None)  # set if the envelope was read from another log
         try:
+            line = render_event(envelope)
+            line["seq"] = seq
+            line["prev"] = last
+            line.pop("hash", None)  # set if the envelope was read from another log
             body = _canonical(line)
             if "\\ud" in body:  # joined halves of a surrogate pair are one character now, which sorts differently
                 body = _canonical(json.loads(body))

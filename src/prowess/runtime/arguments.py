@@ -156,13 +156,15 @@ def as_paths(files: FilePaths) -> list[str]:
         files = [files]
     paths: list[str] = []
     for file in files:
-        if not isinstance(file, (str, os.PathLike)):
+        if not isinstance(file, (str, os.PathLike)) or not os.fspath(file):
             hint = 'Give paths, as in files=["sales.csv"].'
             raise ConfigError(f"files=[{_shown(file)}] cannot be used.", code="option-invalid", hint=hint)
-        path = os.path.expanduser(os.fspath(file))
-        path = os.path.abspath(path)
+        path = os.path.abspath(os.path.expanduser(os.fspath(file)))
         if not os.path.exists(path):
             raise ConfigError(f"There is no file '{path}'.", code="no-file", hint="Check the names in files=[…].")
+        twin = next((each for each in paths if os.path.basename(each) == os.path.basename(path) and each != path), None)
+        if twin is not None:
+            raise ConfigError(f"files: '{twin}' and '{path}' have one name.", code="option-invalid", hint="Rename one.")
         paths.append(path)
     return paths
 

@@ -9,7 +9,7 @@ from typing import Any
 
 _ARGS = re.compile(r"^(?:Args|Arguments|Parameters):\s*$")
 _HEADING = re.compile(r"^[A-Z]\w[\w ]*:\s*$")
-_GOOGLE = re.compile(r"^\*{0,2}(?P<name>\w++)\s*+(?:\([^)]*+\))?+\s*+:\s*+(?P<text>.*)$")
+_GOOGLE = re.compile(r"^\*{0,2}(?P<name>\w++)\s*+(?:\([^)]*+\))?\s*+:\s*+(?P<text>.*)$")
 _SPHINX = re.compile(r"^:(?:param|parameter|arg|argument)\s(?P<name>[^:]*+):\s*+(?P<text>.*)$")
 _FIELD = re.compile(r"^:\w+")
 

@@ -22,6 +22,7 @@ _WORDS = (
     r"lines \d",
     r"HTTP \d",
     r"prowess:",
+    r"… \d+ characters",
 )
 _OURS = re.compile(rf"\[(?=\s*+(?:{'|'.join(_WORDS)}))", re.IGNORECASE)
 

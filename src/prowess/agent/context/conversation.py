@@ -72,7 +72,7 @@ class Conversation:
         self.state: State = State()
         self.draft: RequestDraft = RequestDraft(shown, self.state)
         self._waiting: dict[str, CallActed] = {}  # outcomes that are not yet sorted in the order of the calls
-        self._reply: tuple[ToolCall, ...] = ()  # calls of the last reply
+        self.last_calls: tuple[ToolCall, ...] = ()  # calls of the last reply
         self._begun: set[str] = set()  # ids of recorded calls that may have begun
         self._runs: dict[str, str | None] = {}  # run -> its parent run, for the runs of this session
         self._started: RunStarted | None = None
@@ -144,7 +144,7 @@ class Conversation:
         for call in self.requested_loads.values():
             found.append((call, False))
         outcomes = self._outcomes()
-        for call in self._reply:
+        for call in self.last_calls:
             outcome = outcomes.get(call.id)
             if outcome is None or outcome.status == "waiting":
                 begun = self.was_begun(call.id)
@@ -317,7 +317,7 @@ class Conversation:
         self.replied = event
         self.refused += self._is_refused
         self._is_refused = False
-        self._reply = event.calls
+        self.last_calls = event.calls
         self._begun = set()
         self.went.clear()
         self._note_calls(event)
@@ -355,13 +355,13 @@ class Conversation:
         skill = outcome.data.get("skill")
         if isinstance(skill, str) and outcome.data.get("show"):
             self._shown_once.discard(skill)
-        if any(call.id == call_id for call in self._reply):
+        if any(call.id == call_id for call in self.last_calls):
             self.went.note_told(outcome)
 
     def _count_call(self, call_id: str, outcome: Outcome) -> None:
         """Counts a call of the model, and the run of a script, whoever called for it."""
         tool = None
-        for call in self._reply:
+        for call in self.last_calls:
             if call.id == call_id:
                 tool = call.tool
                 break
@@ -453,7 +453,7 @@ class Conversation:
         """Adds outcomes in the order of the calls. Outcomes of calls that the model did not make follow as context."""
         if not self._waiting:
             return
-        for call in self._reply:
+        for call in self.last_calls:
             event = self._waiting.pop(call.id, None)
             if event is not None:
                 was_answered = self.draft.answer(call.id, event.outcome)

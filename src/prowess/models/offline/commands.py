@@ -159,7 +159,7 @@ def _takes_text(words: Sequence[str]) -> bool:
 
 
 _VARIABLE = r"\$\w+|\$\{\w+\}"
-_TEXT = rf"(?:'[^'\0]*+'|\"(?:[^\"\\$`\0]|{_VARIABLE})*+\"|[^\s|&;<>()\[\]{{}}'\"\\`$#!]|{_VARIABLE})++"
+_TEXT = rf"(?:'[^'\0]*+'|\"(?:[^\"\\$`\0]|{_VARIABLE})*\"|[^\s|&;<>()\[\]{{}}'\"\\`$#!]|{_VARIABLE})+"
 _TOKEN = re.compile(
     rf"[ \t]+|(?P<pipe>\|)(?![|&])|2>&1(?=[\s|]|\Z)|(?:[12]?>>?|<)(?![<>|&(])[ \t]*+{_TEXT}|(?P<word>{_TEXT})"
 )

@@ -49,7 +49,7 @@ _RULES = (
     ("module", rf"\(ModuleNotFoundError: No module named '{_MODULE}'\)$"),
     ("module", rf"^(?:\S*/)?python[\d.]*: No module named '?{_MODULE}"),
     ("module", rf"^ImportError: Missing optional dependency '{_MODULE}'"),
-    ("advice", r"pip3? install (?:(?!-[cefirt]\b|--\w+=|--req)--?+[a-zA-Z][a-zA-Z-]*+ )*+['\"`]?(?P<name>[\w.-]+)"),
+    ("advice", r"pip3? install (?:(?!-[cefirt]\b|--\w+=|--req)--?+[a-zA-Z][a-zA-Z-]*+ )*['\"`]?(?P<name>[\w.][\w.-]*)"),
     ("library", r"(?:^|: )(?P<name>lib[\w.+-]+\.so[\w.]*): cannot open shared object file"),
     ("node", r"^(?:\w*Error|error).*?: Cannot find (?:module|package) '(?P<name>[^']+)'"),
     ("spawned", rf"^FileNotFoundError: \[Errno 2\] {_NOT_THERE}: '(?P<name>[^']+)'"),
