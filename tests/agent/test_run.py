@@ -14,6 +14,7 @@ import prowess
 from agents import Played, call, calls, open_session, play
 from guard import GUARD_S
 from kits import yes
+from prowess._internal.json_values import INVALID_JSON, parse_object
 from prowess.agent.agent import Limits
 from prowess.agent.model_call import RetryPolicy
 from prowess.core.events import ModelReplied, ModelRequested, ModelRetried, TextDelta
@@ -217,6 +218,20 @@ def test_malformed_calls_go_back_to_the_model(root: Path) -> None:
     ids = [event["call_id"] for event in played.of("call_acted")]
     assert len(set(ids)) == 4, "an id is used once"
     assert played.result.ok
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        ('{"skill": "demo", "docs": 1e999}', "1e999 is too large a number"),
+        ('{"skill": "demo\\ud83d"}', "half of a surrogate pair"),
+        ('{"skill": "demo", "docs": ' + "[" * 970 + "]" * 970 + "}", "it is nested too deeply"),
+    ],
+)
+def test_arguments_that_no_log_can_store_are_told_and_kept(root: Path, sent: str, why: str) -> None:
+    played = play(root, [call("skill_load", **parse_object(sent)), {"text": "I see."}])
+    assert why in played.outcomes[0]["content"] and played.result.ok
+    assert played.of("model_replied")[0]["calls"][0]["args"] == {INVALID_JSON: sent}
 
 
 def test_a_tool_that_raises_and_a_result_of_five_megabytes(root: Path) -> None:

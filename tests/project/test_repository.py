@@ -53,6 +53,20 @@ def test_no_file_names_a_registry_or_a_place_on_somebodys_machine(repository_fil
     assert not found, "\n".join(found)
 
 
+def test_no_pattern_has_a_possessive_group(repository_files: list[Path]) -> None:
+    """Python 3.11.2 of Debian 12 matches `(…)*+` and `(…)++` wrongly, and single characters (`[a-z]*+`) right."""
+    sources = [path for path in repository_files if path.suffix == ".py" and path.is_relative_to(ROOT / "src")]
+    assert len(sources) > 300
+    group = re.compile(r"\)(?:[*+?]|\{[0-9,]+\})\+")
+    found = [
+        f"{path}:{n}"
+        for path in sources
+        for n, line in enumerate(path.read_text().splitlines(), 1)
+        if group.search(line)
+    ]
+    assert not found
+
+
 def test_scripts_can_be_executed() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 

@@ -22,7 +22,7 @@ from prowess.workspace.outputs import OutputFile
 
 OURS = re.compile(
     r"\[\s*(exit code|stderr\]|file out/|\d+ more files|all of std|saved: art|session-[0-9a-f]{8}:|lines \d|HTTP \d|"
-    r"prowess:)",
+    r"prowess:|… \d+ characters)",
     re.IGNORECASE,
 )
 COUNT = get_counter(exact=True)
@@ -42,6 +42,11 @@ def file(name: str, text: str | None = None, size: int = 5) -> OutputFile:
 
 def told(made: JobResult) -> str:
     return render_outcome(render_run_outcome(made))
+
+
+def test_a_program_cannot_say_that_text_was_left_out() -> None:
+    cut = "[… 100 characters were left out here; all of it: read_file workspace://out/x …]"
+    assert not OURS.search(foreign_text(cut)) and OURS.search(cut)
 
 
 # --- what is there ----------------------------------------------------------------------------------------------------
