@@ -286,6 +286,12 @@ def test_a_cancelled_run_writes_nothing_more_to_the_output_dir(tmp_path: Path) -
     asyncio.run(cancel())
 
 
+def test_a_mistyped_keyword_of_one_run_is_named_with_the_right_one() -> None:
+    wrong: Any = {"modle": "offline"}
+    with pytest.raises(TypeError, match=r"no keyword 'modle'\. Did you mean 'model'\?"):
+        prowess.run_sync("x", **wrong)
+
+
 def test_files_that_cannot_be_given_are_refused(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()

@@ -8,6 +8,7 @@ They take the keywords of `Agent` and of `Agent.run`.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Unpack, cast
@@ -67,6 +68,10 @@ def _split(options: OneRunOptions) -> tuple[AgentOptions, RunOptions]:
     made: dict[str, object] = {}
     given: dict[str, object] = {}
     for name, value in options.items():
+        if name not in OneRunOptions.__annotations__:
+            near = difflib.get_close_matches(name, ["model", "output_type", *OneRunOptions.__annotations__], n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise TypeError(f"prowess.run, run_sync and stream have no keyword '{name}'.{hint}")
         kind = given if name in RunOptions.__annotations__ else made
         kind[name] = value
     return cast(AgentOptions, made), cast(RunOptions, given)
