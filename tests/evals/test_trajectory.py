@@ -92,7 +92,9 @@ def test_calls_are_counted_as_the_limit_counts_them(root: Path) -> None:
 def test_an_invalid_call_keeps_its_arguments(root: Path) -> None:
     wrong = call("skill_run", skill="demo", command="rm -rf /", timeout="soon")
     found = read_trajectory(play(root, [wrong, {"text": "no"}], settings=LOCAL).envelopes)
-    assert [(step.status, step.skill, step.args["command"]) for step in found.steps] == [("failed", "demo", "rm -rf /")]
+    load, step = found.steps
+    assert (load.tool, load.status) == ("skill_load", "ok")
+    assert (step.status, step.skill, step.args["command"]) == ("failed", "demo", "rm -rf /")
 
 
 def test_several_turns_are_one_trajectory(root: Path) -> None:

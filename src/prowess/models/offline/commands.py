@@ -158,7 +158,7 @@ def _takes_text(words: Sequence[str]) -> bool:
     return _SCRIPT.fullmatch(program) is not None and not _INTERPRETER.fullmatch(program)
 
 
-_VARIABLE = r"\$\w+|\$\{\w+\}"
+_VARIABLE = r"\$\w++|\$\{\w++\}"
 _TEXT = rf"(?:'[^'\0]*+'|\"(?:[^\"\\$`\0]|{_VARIABLE})*\"|[^\s|&;<>()\[\]{{}}'\"\\`$#!]|{_VARIABLE})+"
 _TOKEN = re.compile(
     rf"[ \t]+|(?P<pipe>\|)(?![|&])|2>&1(?=[\s|]|\Z)|(?:[12]?>>?|<)(?![<>|&(])[ \t]*+{_TEXT}|(?P<word>{_TEXT})"
