@@ -191,6 +191,7 @@ def test_a_mock_model_of_the_configuration(project: Project, params: dict[str, A
         (["@none.csv", "--model", "offline"], 2, "no-file"),
         (["hi", "--input", "none.csv"], 2, "no-file"),
         (["hi", "--input", "artifact://x"], 2, "usage"),
+        (["hi", "--input", "empty.yaml", "--input", "skills=work/inputs/empty.yaml"], 2, "inputs-collide"),
         (["hi", "--session", "/bad", "--model", "scripted:empty.yaml"], 1, "session-key-invalid"),
         (["--resume"], 2, "usage"),
         (["--resume", "--session", "never"], 1, "session-unknown"),

@@ -117,6 +117,8 @@ def last_notes(model: ScriptedModel, number: int) -> str:
         (dict[str, Any], '{"result": 1, "b": [null]}', {"result": 1, "b": [None]}),
         (dict[str, int], '{"a": 1}', {"a": 1}),
         (Literal["a", "b"], '{"result": "b"}', "b"),
+        (Literal["a", "b"], " b\n", "b"),
+        (Colour, "blue", Colour.BLUE),
         (int | str, '{"result": "b"}', "b"),
         (Line | Point, '{"result": {"x": 1, "y": 2}}', Point(1, 2)),
         (Invoice | None, '{"result": null}', None),

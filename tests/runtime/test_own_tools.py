@@ -115,7 +115,9 @@ def test_a_model_is_not_told_the_context_wherever_it_stands() -> None:
     def first(context: prowess.ToolContext, item: str) -> None: ...
     def last(item: str, *, context: Annotated[prowess.ToolContext[Shop], "x"]) -> None: ...
 
-    for function in (first, last, sell.__wrapped__):  # type: ignore[attr-defined]
+    def perhaps(item: str, context: prowess.ToolContext[Shop] | None = None) -> None: ...
+
+    for function in (first, last, perhaps, sell.__wrapped__):  # type: ignore[attr-defined]
         properties = prowess.tool(function).spec.parameters["properties"]
         assert "item" in properties and "context" not in properties
 

@@ -27,6 +27,7 @@ CALL_AGAIN = Outcome(
     code="call-again",
     content="It was not made yet: a person has to approve it. Follow the skill's text, then call again.",
 )
+_UNREAD = "You called it before you had read the skill's text, which is above. Do what it says."
 
 
 class ImplicitLoads:
@@ -130,7 +131,10 @@ def add_load(outcome: Outcome, load: Outcome) -> Outcome:
     """Adds a load to the outcome of the call that it was made for."""
     view = _find_view(load)
     view.update(outcome.data)
-    return replace(outcome, data=view)
+    hint = outcome.hint
+    if outcome.status == "failed" and outcome.code != CALL_AGAIN.code:
+        hint = f"{_UNREAD} {hint or ''}".rstrip()
+    return replace(outcome, data=view, hint=hint)
 
 
 def _find_view(load: Outcome) -> dict[str, Any]:

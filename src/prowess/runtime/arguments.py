@@ -33,6 +33,7 @@ from prowess.runtime.given_objects import GivenArtifacts, GivenExecutor, GivenOb
 from prowess.runtime.library import Library, LibraryView, as_places
 from prowess.runtime.policy_files import read_rules
 from prowess.runtime.runtime import Runtime, check_model, open_runtime
+from prowess.runtime.services.files import check_places
 from prowess.runtime.settings import EXECUTORS, default_values
 from prowess.runtime.storage import store_name
 from prowess.skills.catalog import Catalog
@@ -162,10 +163,8 @@ def as_paths(files: FilePaths) -> list[str]:
         path = os.path.abspath(os.path.expanduser(os.fspath(file)))
         if not os.path.exists(path):
             raise ConfigError(f"There is no file '{path}'.", code="no-file", hint="Check the names in files=[…].")
-        twin = next((each for each in paths if os.path.basename(each) == os.path.basename(path) and each != path), None)
-        if twin is not None:
-            raise ConfigError(f"files: '{twin}' and '{path}' have one name.", code="option-invalid", hint="Rename one.")
         paths.append(path)
+    check_places([(path, None) for path in paths])
     return paths
 
 

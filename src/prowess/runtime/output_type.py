@@ -5,6 +5,7 @@ A type whose JSON is no object is wrapped in one, `{"result": …}`, because pro
 
 from __future__ import annotations
 
+import json
 import os
 import traceback
 from collections.abc import Iterator, Mapping
@@ -40,6 +41,7 @@ class TypedOutput:
         self._name = getattr(output_type, "__name__", repr(output_type))[:100]
         plain, schema = self._adapt(output_type)
         self._plain = plain
+        self._words = frozenset(_words(schema))
         self._wrapped: TypeAdapter[Any] | None = None
         if not _is_object(schema):
             from pydantic import create_model
@@ -70,8 +72,10 @@ class TypedOutput:
         return ConfigError(message, code="output-type-invalid", hint=_HINT)
 
     def parse(self, text: str) -> Any:
-        """Returns the value of an answer, also of one with a code fence or a sentence around one JSON object."""
-        documents = _find_documents(text)
+        """Returns the value of an answer, also of one with a code fence or a sentence around one JSON object. A word of a
+        Literal or an Enum needs no quotes."""
+        bare = text.strip()
+        documents = [json.dumps(bare)] if bare in self._words else _find_documents(text)
         values: list[Any] = []
         mismatches: list[OutputMismatch] = []
         for document in documents:
@@ -168,6 +172,12 @@ def _render_errors(error: ValidationError) -> str:
 
 
 # --- the schema -------------------------------------------------------------------------------------------------------
+
+
+def _words(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the texts that are the only values of a type."""
+    choices = schema.get("enum", [schema.get("const")])
+    return (choice for choice in choices if isinstance(choice, str))
 
 
 def _is_object(schema: Mapping[str, Any]) -> bool:

@@ -116,6 +116,7 @@ def _only_one(several: Any) -> Any:
 class LoadArguments(SkillArguments):
     ALIASES: ClassVar = {**SKILL_NAMES, "args": "arguments"}
 
+    skill: str = Field(min_length=1, description="exact name of an available skill")
     docs: NameList = Field(default_factory=list)
     include_all_docs: bool = False
     source: str | None = None

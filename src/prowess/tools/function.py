@@ -23,7 +23,7 @@ import typing
 from collections import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Annotated, Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar, overload
+from typing import Annotated, Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar, Union, overload
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
@@ -301,9 +301,13 @@ def _take_context(parameters: dict[str, Any], name: str) -> str | None:
 
 
 def _is_context(hint: Any) -> bool:
-    if typing.get_origin(hint) is Annotated:
+    origin = typing.get_origin(hint)
+    if origin is Annotated:
         return _is_context(typing.get_args(hint)[0])
-    return hint is ToolContext or typing.get_origin(hint) is ToolContext
+    if origin is Union or origin is types.UnionType:  # ToolContext | None
+        others = [each for each in typing.get_args(hint) if each is not types.NoneType]
+        return len(others) == 1 and _is_context(others[0])
+    return hint is ToolContext or origin is ToolContext
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import re
 import shutil
 from collections.abc import Collection, Iterator, Sequence
@@ -30,6 +31,18 @@ _AFTER = ".,;:!?)]}>\"'”’»…。，、；：！？）」』】"  # may foll
 _PATH = re.compile(r".*/.*|.*\.\w{1,8}", re.DOTALL)
 
 InputFile = tuple[str, str | None]  # (path on this machine, place in the workspace)
+
+
+def check_places(files: Sequence[InputFile]) -> None:
+    """ConfigError if two files would have one place in the workspace."""
+    paths: dict[str, str] = {}  # place -> path
+    for path, to in files:
+        path = os.path.abspath(path)
+        place = posixpath.normpath(to or f"work/inputs/{os.path.basename(path)}")
+        other = paths.setdefault(place, path)
+        if other != path:
+            message = f"'{other}' and '{path}' would both be {place}."
+            raise ConfigError(message, code="inputs-collide", hint="Rename one.")
 
 
 class Attached(NamedTuple):
