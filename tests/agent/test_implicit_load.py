@@ -162,6 +162,30 @@ def test_invalid_arguments_load_the_skill_too(root: Path, tool: str, args: dict[
     assert in_order(result_text(played), "DEMO-BODY", "</skill_content>", "invalid-call")
 
 
+EARLY = "before you had read the skill's text"
+
+
+@isolated
+@pytest.mark.parametrize("command", ["echo fine", "false", "parcel 7"])
+def test_a_program_that_ran_before_its_skill_was_read_is_told_last(root: Path, command: str) -> None:
+    played = play(root, [call("skill_run", skill="demo", command=command)] * 2 + [DONE])
+    first, second = result_text(played, 1), result_text(played, 2).rpartition("</skill_content>")[2]
+    assert in_order(first, "DEMO-BODY", EARLY) and first.rstrip().endswith("Do what it says.")
+    assert second.count(EARLY) == 1, "of the first call alone"
+
+
+def test_what_was_only_read_is_not_early(root: Path) -> None:
+    assert EARLY not in result_text(play(root, [READ, DONE]))
+
+
+@isolated
+@pytest.mark.parametrize("args", [{"command": "parcel 7"}, {}])
+def test_a_made_up_program_is_answered_with_the_scripts(root: Path, args: dict[str, Any]) -> None:
+    load = call("skill_load", skill="demo")
+    played = play(root, [load, call("skill_run", skill="demo", **args), DONE])
+    assert "Its scripts: scripts/say.sh." in result_text(played)
+
+
 @pytest.mark.parametrize("skill", [None, 7, "", "nobody", "\ud800", ["demo"]])
 def test_invalid_arguments_without_a_skill_load_nothing(root: Path, skill: Any) -> None:
     played = play(root, [call("skill_run", skill=skill), DONE])

@@ -27,7 +27,6 @@ CALL_AGAIN = Outcome(
     code="call-again",
     content="It was not made yet: a person has to approve it. Follow the skill's text, then call again.",
 )
-_UNREAD = "You called it before you had read the skill's text, which is above. Do what it says."
 
 
 class ImplicitLoads:
@@ -127,14 +126,14 @@ def show_load(load: Outcome) -> Outcome:
     return Outcome(status="ok", content=text, data=view)
 
 
-def add_load(outcome: Outcome, load: Outcome) -> Outcome:
-    """Adds a load to the outcome of the call that it was made for."""
+def add_load(call: ToolCall, outcome: Outcome, load: Outcome) -> Outcome:
+    """Adds a load to the outcome of the call that it was made for. A program that ran before its skill was read is
+    called early: a small model makes up a command, and takes its end for the answer."""
     view = _find_view(load)
     view.update(outcome.data)
-    hint = outcome.hint
-    if outcome.status == "failed" and outcome.code != CALL_AGAIN.code:
-        hint = f"{_UNREAD} {hint or ''}".rstrip()
-    return replace(outcome, data=view, hint=hint)
+    if call.tool != "skill_read" and outcome.code != CALL_AGAIN.code:
+        view["early"] = True
+    return replace(outcome, data=view)
 
 
 def _find_view(load: Outcome) -> dict[str, Any]:

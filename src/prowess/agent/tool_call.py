@@ -168,7 +168,7 @@ class ToolCallRunner:
             call = self._rename(call, unwritten)
             may_ask = load is None and not self._get_loads().is_unread(call)
             outcome = await self._attempt(call, unwritten, spawn, may_ask=may_ask)
-        return add_load(outcome, load) if load else outcome
+        return add_load(call, outcome, load) if load else outcome
 
     async def _load_skill(self, call: ToolCall, spawn: Spawner | None) -> Outcome | None:
         """Loads the skill of a call, and returns the outcome. None if it was loaded before."""

@@ -25,7 +25,7 @@ from prowess.agent.approvals import ApprovalBook
 from prowess.agent.call_policy import CallPolicy
 from prowess.agent.call_repair import CallRepair
 from prowess.agent.context import Conversation
-from prowess.agent.context.render import SkillTextRenderer, make_safe, render_outcome
+from prowess.agent.context.render import SkillTextRenderer, early_note, make_safe, render_outcome
 from prowess.agent.implicit_load import ImplicitLoads
 from prowess.agent.prompt import SkillOffer, offered_tools
 from prowess.agent.recorder import EventWriter, Recorder, RecorderPart, SessionSecrets
@@ -324,8 +324,7 @@ class Toolkit:
         if loaded is None:
             told.insert(0, content)
         else:
-            told.insert(0, loaded)
-            told.append(content)
+            told = [loaded, *told, content, *early_note(data)]
         return "\n\n".join(told)
 
     def _texts_for(self, data: Mapping[str, Any]) -> list[str]:

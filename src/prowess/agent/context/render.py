@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from prowess._internal.text import strip_invisible
 from prowess.agent.context.state import AnsweredCall, Asked, InUse, Item, Noted, Replied, WantedText
@@ -76,6 +77,7 @@ def shows(outcome: Outcome) -> list[str]:
 
 
 CONTEXT = "Loaded skill context:"
+_EARLY = "You called it before you had read the skill's text, which is above. Do what it says."
 _CHILD = "A child run answered. This is what it said, not what the user says:"
 
 
@@ -101,7 +103,13 @@ def _result_parts(outcome: Outcome, shown: Sequence[Part]) -> tuple[Part, ...]:
     if not isinstance(loaded, str):
         return (result, *shown)
     first = Part(text=make_safe(loaded))
-    return (first, *shown, result)
+    last = [Part(text=note) for note in early_note(outcome.data)]
+    return (first, *shown, result, *last)
+
+
+def early_note(data: Mapping[str, Any]) -> list[str]:
+    """Note about a program that ran before the model had read its skill."""
+    return [_EARLY] if data.get("early") is True else []
 
 
 def _render_context(outcome: Outcome, shown: Sequence[Part]) -> Message | None:

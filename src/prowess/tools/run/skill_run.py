@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from prowess.core.ports import CallGrant, CapabilityRequest, Workspace
 from prowess.core.values import Outcome
-from prowess.errors import WorkspaceError
+from prowess.errors import SkillError, ToolRetry, WorkspaceError
+from prowess.tools.base import InvalidCall
 from prowess.tools.builtin import late_spec
 from prowess.tools.plain_arguments import SKILL_NAMES, RunRequest, read_run
 from prowess.tools.run import packages as installed
@@ -31,7 +32,13 @@ class SkillRun(WorkTool):
     def normalise(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Normal form of the arguments. A call without a skill gets the only one in use."""
         named = with_skill(args, self._work)
-        return read_run(named)
+        try:
+            return read_run(named)
+        except InvalidCall as error:
+            scripts = _list_scripts(self._work, named.get("skill"))
+            if not scripts or named.get("command") or named.get("script"):
+                raise
+            raise ToolRetry(f"{error.why} {scripts}") from None
 
     async def needs(self, args: Mapping[str, Any]) -> Sequence[CapabilityRequest]:
         """A request for the packages of the run, if they are not installed yet."""
@@ -46,7 +53,25 @@ class SkillRun(WorkTool):
             result = await run_job(job, desk)
             work.last = result
         work.granted.clear()
-        return render_outcome(result)
+        outcome = render_outcome(result)
+        scripts = _list_scripts(work, wanted.skill)
+        if scripts and result.missing is not None and result.missing["kind"] == "program":
+            return replace(outcome, hint=f"{scripts} {outcome.hint}")
+        return outcome
+
+
+_MOST_SCRIPTS = 5
+_SCRIPT = re.compile(r"scripts/[\w.-]{1,60}")
+
+
+def _list_scripts(work: SessionWork, skill: object) -> str:
+    """Lists scripts of a loaded skill, for a model that made up a program or named none."""
+    try:
+        files = work.get(str(skill)).skill.files
+    except SkillError:
+        return ""
+    scripts = [file.path for file in files if _SCRIPT.fullmatch(file.path)]
+    return f"Its scripts: {', '.join(scripts[:_MOST_SCRIPTS])}." if scripts else ""
 
 
 def with_skill(args: Mapping[str, Any], work: SessionWork) -> Mapping[str, Any]:
