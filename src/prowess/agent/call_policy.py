@@ -5,9 +5,9 @@ A child run is also bound by the policy of its parent: `allowed-tools` of the pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prowess.agent.toolkit_options import KitPolicy, SkillAccess
 from prowess.core.events import ErrorRaised
@@ -20,9 +20,10 @@ from prowess.policy.decision import PolicyContext, decide, is_isolated, stricter
 from prowess.policy.policy_objects import ask_policies
 from prowess.policy.rules import PolicyQuery, Rules, find_rule
 from prowess.skills.skill import Skill
-from prowess.tools.files.paths import skills_read
-from prowess.tools.run.programs import Programs
 from prowess.tools.session_work import SessionWork
+
+if TYPE_CHECKING:
+    from prowess.tools.run.programs import Programs
 
 
 class SkillIdentity(NamedTuple):
@@ -79,7 +80,7 @@ class CallPolicy:
         context: PolicyContext,
         skills: SkillAccess,
         work: SessionWork,
-        programs: Programs,
+        programs: Callable[[], Programs],
         tool_names: Sequence[str],
         *,
         parent: CallPolicy | None = None,
@@ -137,6 +138,8 @@ class CallPolicy:
         if call.tool not in FILE_TOOLS:
             return ()
         path = call.args.get("file_name") or call.args.get("path") or "."
+        from prowess.tools.files.paths import skills_read
+
         read = skills_read(str(path), self._work)
         return [identify(loaded.skill) for loaded in read]
 
@@ -204,7 +207,7 @@ class CallPolicy:
             return None
         session = call.args.get("session_id")
         if isinstance(session, str):
-            id = self._programs.get(session).skill
+            id = self._programs().get(session).skill
             return identify(self._work.known[id].skill)
         ref = call.args.get("skill")
         if not isinstance(ref, str):

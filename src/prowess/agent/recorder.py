@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prowess._internal.own_line import describe_error, describe_raised
 from prowess.agent.context import Conversation
@@ -51,7 +51,9 @@ from prowess.core.values import Lease, Plan, SessionKey, Step, ToolCall
 from prowess.errors import StoreError
 from prowess.policy.secrets import Redactor
 from prowess.records.marks import Marks
-from prowess.records.pending import PendingSession, read_waiting
+
+if TYPE_CHECKING:
+    from prowess.records.pending import PendingSession
 
 
 def new_run() -> str:
@@ -139,6 +141,8 @@ class Recorder:
 
     async def find_pending(self) -> PendingSession:
         """Reads the questions of this session that wait for a person's answer from the log."""
+        from prowess.records.pending import read_waiting
+
         return await read_waiting(self._log, self.key, self._marks)
 
     def vouches(self, envelope: Envelope) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prowess import __version__
 from prowess._internal.json_values import parse_object
@@ -40,11 +40,12 @@ from prowess.errors import ProwessError, ResourceNotFound, SkillDenied, SkillErr
 from prowess.policy.decision import PolicyContext
 from prowess.skills.skill import Entry
 from prowess.tools.builtin import BuiltinTools, make_tools
-from prowess.tools.context_files import SessionFiles
-from prowess.tools.run.programs import Programs
 from prowess.tools.session_work import LoadedSkill, SessionWork
 from prowess.tools.skills.loaded import LoadedSkills
 from prowess.tools.toolset import Joined
+
+if TYPE_CHECKING:
+    from prowess.tools.run.programs import Programs
 
 _WAIT_S = 10.0
 
@@ -95,7 +96,6 @@ class Toolkit:
         text = SkillTextRenderer(self._contents.find, self.secrets.redact_text)
         self.conversation: Conversation = Conversation(text, recorder.vouches, call_ids=call_ids)
         self._record = EventWriter(recorder, self.conversation, self.secrets)
-        self._programs = Programs()
         self._plan_limits: Mapping[str, int] = {}
         self._numbers: Counter[str] = Counter()  # of the call ids of each kind
         self._busy: set[asyncio.Future[None]] = set()  # calls that are being made
@@ -125,7 +125,7 @@ class Toolkit:
         return make_tools(
             self.work,
             self.shelf,
-            self._programs,
+            self._get_programs,
             get_plan=lambda: self.conversation.plan,
             put_plan=self._put_plan,
             plan_limits=lambda: self._plan_limits,
@@ -141,7 +141,7 @@ class Toolkit:
         policy_above = None if above is None else above.policy
         approvals_above = None if above is None else above.approvals
         policy = CallPolicy(
-            self.policy, context, self.skills, self.work, self._programs, self._tool_names, parent=policy_above
+            self.policy, context, self.skills, self.work, self._get_programs, self._tool_names, parent=policy_above
         )
         approvals = ApprovalBook(
             self._record,
@@ -172,6 +172,15 @@ class Toolkit:
     def _loads(self) -> ImplicitLoads:
         return ImplicitLoads(self.work, self.skills, self.conversation, required=self.style.require_load)
 
+    @cached_property
+    def _programs(self) -> Programs:
+        from prowess.tools.run.programs import Programs
+
+        return Programs()
+
+    def _get_programs(self) -> Programs:
+        return self._programs
+
     def _make_context(self, loop: asyncio.AbstractEventLoop, grant: CallGrant) -> ToolContext[Any]:
         run = self.recorder.run_id
 
@@ -179,6 +188,8 @@ class Toolkit:
             if self.recorder.run_id != run:
                 return True
             return self.conversation.finished is not None
+
+        from prowess.tools.context_files import SessionFiles
 
         return ToolContext(
             session=self.recorder.key,
@@ -479,7 +490,7 @@ class Toolkit:
         return RunFinished(stop_reason="error", code=code, text=text[:2000])
 
     async def end_programs(self) -> None:
-        if self._programs.known:
+        if "_programs" in vars(self):
             await self._programs.aclose()
 
 

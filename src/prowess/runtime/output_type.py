@@ -72,8 +72,8 @@ class TypedOutput:
         return ConfigError(message, code="output-type-invalid", hint=_HINT)
 
     def parse(self, text: str) -> Any:
-        """Returns the value of an answer, also of one with a code fence or a sentence around one JSON object. A word of a
-        Literal or an Enum needs no quotes."""
+        """Returns the value of an answer, also of one with a code fence or a sentence around one JSON object. A word
+        of a Literal or an Enum needs no quotes."""
         bare = text.strip()
         documents = [json.dumps(bare)] if bare in self._words else _find_documents(text)
         values: list[Any] = []

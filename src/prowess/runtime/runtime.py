@@ -387,7 +387,7 @@ class Runtime:
         Unset: the project's folder, else the user's, whatever the store is.
         """
         from prowess._internal.state_folder import artifacts_folder, ensure_ignored
-        from prowess.stores.artifacts import FolderArtifacts, MemoryArtifacts
+        from prowess.stores.artifacts import FolderArtifacts
 
         wanted, places = self.config.artifacts, self.places
         if wanted is None:
@@ -398,6 +398,8 @@ class Runtime:
         if wanted == "none":
             return None
         if wanted == "memory:":
+            from prowess.stores.memory import MemoryArtifacts
+
             return MemoryArtifacts()
         if wanted.startswith(("s3://", "gs://", "az://")):
             from prowess.stores.object_artifacts import ObjectArtifacts

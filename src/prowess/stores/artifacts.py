@@ -43,9 +43,8 @@ from prowess.stores.artifact_content import (
     sync_folder,
     trouble,
 )
-from prowess.stores.memory import MemoryArtifacts
 
-__all__ = ["FolderArtifacts", "MemoryArtifacts", "parse_artifact_ref", "render_artifact_ref"]
+__all__ = ["FolderArtifacts", "parse_artifact_ref", "render_artifact_ref"]
 
 _ABANDONED_S = 24 * 3600  # a draft untouched for a day belongs to a process that was killed
 

@@ -12,7 +12,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from prowess._internal.tracing import span
@@ -24,16 +24,18 @@ from prowess.skills.skill import Entry, Skill
 from prowess.skills.validate import WORKSPACE_NAMES
 from prowess.tools.base import PlainTool
 from prowess.workspace.dirfd import read_beneath
-from prowess.workspace.inputs import Staged, stage_granted
 from prowess.workspace.job import JobContext, JobResult
 from prowess.workspace.layout import safe_name
 from prowess.workspace.limits import RunLimits, check_installed
 from prowess.workspace.outputs import DEFAULT_INLINE_BYTES
-from prowess.workspace.run_file import RunFile
 from prowess.workspace.scripts.environments import Environments
 from prowess.workspace.session_folder import OpenPlace, Place
 from prowess.workspace.skill_trees import SHIPPED, Tree, publish
 from prowess.workspace.skill_trees_in_use import HeldTrees, TreeUser, add_user
+
+if TYPE_CHECKING:
+    from prowess.workspace.inputs import Staged
+    from prowess.workspace.run_file import RunFile
 
 _TRIES = 100
 _WAIT_S = 0.05
@@ -219,12 +221,16 @@ class SessionWork:
 
     async def stage_file(self, path: str, to: str | None) -> Staged:
         """Copies a file or folder that a person gave into the workspace."""
+        from prowess.workspace.inputs import stage_granted
+
         workspace, place = await self.workspace()
         layout = workspace.layout
         return await asyncio.to_thread(stage_granted, path, to, layout, place.uid)
 
     def find_output(self, file: Mapping[str, Any]) -> RunFile:
         """Returns a file of `output_files`, which outcomes have, where it is on this machine."""
+        from prowess.workspace.run_file import RunFile
+
         name = file["name"]
         return RunFile(
             name=name, mime_type=file["mime_type"], size_bytes=file["size_bytes"], folder=self.root, below=name

@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prowess._internal.tracing import Span, span
 from prowess.core.codec import to_json
@@ -21,8 +21,6 @@ from prowess.core.isolation import IsolationRecord, record_isolation
 from prowess.core.ports import ArtifactStore, Program, Redaction, Workspace
 from prowess.core.values import Artifact, SessionKey
 from prowess.errors import WorkspaceError, in_one_line
-from prowess.workspace.artifacts import save_outputs, stage_artifact_sources
-from prowess.workspace.inputs import Input, InputPlaces, Staged, stage_granted, stage_input
 from prowess.workspace.layout import environment, resolve_cwd, resolve_pattern
 from prowess.workspace.limits import watch_disk
 from prowess.workspace.output_capture import Printed
@@ -39,6 +37,9 @@ from prowess.workspace.process.command import Ended, NotStarted
 from prowess.workspace.scripts.missing_dependency import Around, explain_failure
 from prowess.workspace.session_folder import Place
 from prowess.workspace.skill_trees import Tree
+
+if TYPE_CHECKING:
+    from prowess.workspace.inputs import Input, Staged
 
 DEFAULT_TIMEOUT_S = 300.0
 _NO_COMMANDS_OF_A_REPOSITORY = {  # git prefers these to the config of the repository it runs in
@@ -204,6 +205,8 @@ async def finish(
         why = "nothing matches." if job.wanted.patterns else "there is no new file in out/."
         warnings.append(f"Nothing was saved as an artifact: {why}")
     elif job.wanted.save:
+        from prowess.workspace.artifacts import save_outputs
+
         saved, problems = await save_outputs(
             desk.artifacts, desk.key, desk.workspace.layout, collected.files, job.wanted.prefix
         )
@@ -272,6 +275,9 @@ async def _run(prepared: Prepared, desk: JobContext, printed: Printed) -> Ended:
 
 
 async def _stage_inputs(job: Job, desk: JobContext) -> list[Staged]:
+    from prowess.workspace.artifacts import stage_artifact_sources
+    from prowess.workspace.inputs import InputPlaces, stage_granted, stage_input
+
     layout = desk.workspace.layout
     uid = desk.place.uid
     with await stage_artifact_sources(job.inputs, desk.artifacts, desk.key, desk.place) as contents:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prowess.core.ports import CallGrant, CapabilityRequest, Workspace
 from prowess.core.values import Outcome
@@ -18,10 +18,12 @@ from prowess.tools.run import packages as installed
 from prowess.tools.run.requirements import check_present
 from prowess.tools.run.run_text import render_run
 from prowess.tools.session_work import LoadedSkill, SessionWork, WorkTool
-from prowess.workspace.inputs import Staged
 from prowess.workspace.job import DEFAULT_TIMEOUT_S, Job, JobResult, WantedOutputs, run_job
 from prowess.workspace.outputs import OutputFile, primary_output
 from prowess.workspace.scripts.interpreter import Launch, plan_script
+
+if TYPE_CHECKING:
+    from prowess.workspace.inputs import Staged
 
 DESCRIPTION = "Run a command or script that a skill asks for, in its isolated workspace. Write results to out/."
 

@@ -27,7 +27,6 @@ from prowess.workspace.executors.isolation_report import (
     room_for,
 )
 from prowess.workspace.executors.preconditions import check_owner, check_reachable
-from prowess.workspace.executors.private_copies import Unbound
 from prowess.workspace.executors.setup import OwnExecutorSetup
 from prowess.workspace.executors.workspace import OpenedWorkspace, OpenWorkspaces
 from prowess.workspace.isolation.bwrap import find_trusted
@@ -125,6 +124,8 @@ class SandboxExecutor:
                 proxy=self._proxy,
             )
         else:
+            from prowess.workspace.executors.private_copies import Unbound
+
             enclose = partial(walled_in, folders=found.folders, uid=self.uid, limits=found.limits)
             enclosure = Unbound(place, python=found.python, enclose=enclose, environment=WALLED_ENVIRONMENT)
         return self._open.open(place, enclosure, isolation=found.isolation, groups=found.groups)

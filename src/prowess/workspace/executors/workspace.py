@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from prowess.core.ports import Program
 from prowess.core.values import Isolation
@@ -26,9 +26,11 @@ from prowess.workspace.layout import Layout
 from prowess.workspace.process.cgroup import ControlGroup, Groups
 from prowess.workspace.process.client import Processes, StartedCommand
 from prowess.workspace.process.command import Command, Ended
-from prowess.workspace.process.interactive import InteractiveProcess
 from prowess.workspace.session_folder import Place
 from prowess.workspace.skill_trees import Tree, remove_tree
+
+if TYPE_CHECKING:
+    from prowess.workspace.process.interactive import InteractiveProcess
 
 KEPT_BYTES = 4096  # of stderr, for the error when a sandbox could not be made
 

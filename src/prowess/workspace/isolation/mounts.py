@@ -23,7 +23,6 @@ from prowess.errors import WorkspaceError, in_one_line
 from prowess.workspace.dirfd import open_folder
 from prowess.workspace.executors.isolation_report import system_environment
 from prowess.workspace.executors.preconditions import check_reachable, leaving_cwd, missing_cwd
-from prowess.workspace.executors.private_copies import Here
 from prowess.workspace.executors.workspace import Ready
 from prowess.workspace.isolation.bwrap import SYSTEM_FILES, TMP, Bind, Box, boxed, has_run, system_of_host
 from prowess.workspace.isolation.landlock import walled
@@ -36,6 +35,7 @@ from prowess.workspace.session_folder import Place
 from prowess.workspace.skill_trees import Tree
 
 if TYPE_CHECKING:
+    from prowess.workspace.executors.private_copies import Here
     from prowess.workspace.network.proxy import Proxy, RunProxy
 
 INSIDE = "/workspace"

@@ -20,13 +20,15 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from prowess._internal.files import open_regular
 from prowess.errors import WorkspaceError, WorkspaceUnavailable
 from prowess.workspace.process.command import Command, Ended, NotStarted, render_spec
-from prowess.workspace.process.interactive import InteractiveProcess, Terminal
 from prowess.workspace.process.streams import Reader, memory_file
+
+if TYPE_CHECKING:
+    from prowess.workspace.process.interactive import InteractiveProcess
 
 STARTS_AT_ONCE = 32  # the kernel limits the number of descriptors in flight
 BELT_S = 5.0  # longer than init ever needs; after that, init is not asked again
@@ -76,6 +78,8 @@ class Processes:
         self, command: Command, *, buffer_bytes: int = 1 << 20, on_output: Callable[[bytes], None] | None = None
     ) -> InteractiveProcess:
         """Starts a command and leaves it running, with open stdin and both outputs in one stream."""
+        from prowess.workspace.process.interactive import InteractiveProcess, Terminal
+
         session: InteractiveProcess | None = None
         async with self._starts():
             terminal = Terminal(command.tty, command.rows, command.columns, buffer_bytes, on_output)
