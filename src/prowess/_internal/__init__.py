@@ -18,6 +18,7 @@
 - journal: append-only file of lines, which a kill does not harm
 - json_values: parses strict JSON, also out of an answer, and compares JSON values
 - label_scores: precision, recall, F1 and the confusion matrix of chosen labels
+- light_dataclass: makes frozen dataclasses fast, for the start of commands
 - match_worker: process for bounded_match, which can be ended
 - mime: guesses the MIME type of a file
 - model_values: faults in words, unknown keys and defaults of pydantic models

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal
 
+from prowess._internal.light_dataclass import dataclass
 from prowess.core.codec import ADDED, from_json, to_json
 from prowess.core.values import (
     CatalogPlan,

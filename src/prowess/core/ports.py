@@ -7,9 +7,10 @@ async. A skill source is not async, because skills are read before a run.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from prowess._internal.light_dataclass import dataclass
 from prowess.core.events import (
     ApprovalAnswered,
     CallDelta,

@@ -10,9 +10,9 @@ A tool gets it by the annotation of a parameter, and a model is never told that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
+from prowess._internal.light_dataclass import dataclass
 from prowess.core.values import SessionKey
 
 if TYPE_CHECKING:

@@ -6,11 +6,13 @@ A key or a name that cannot be stored safely cannot be created, so that no store
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import Any, Literal, NamedTuple
 
+from prowess._internal.light_dataclass import dataclass
 from prowess._internal.paths import check_safe_name
 from prowess.core.catalog_values import (
     CatalogPlan,
@@ -305,7 +307,7 @@ _SCHEME = "artifact://"
 USER_SCOPE = "user:"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class SessionKey:
     """Owner and name of a session. Every stored thing carries all four parts."""
 

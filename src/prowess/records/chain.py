@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
+from prowess._internal.light_dataclass import dataclass
 from prowess.core.events import EPHEMERAL, PLACE, Envelope, UnknownEvent, render_at, render_event
 from prowess.core.values import ChainHead, Lease, SessionKey
 from prowess.errors import AuditBroken, SessionConflict, StoreError

@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from prowess._internal.light_dataclass import dataclass
 from prowess.agent.observers import Observer
 from prowess.agent.output import OutputForm
 from prowess.agent.recorder import Recorder, new_run

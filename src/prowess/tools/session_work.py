@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
+from prowess._internal.light_dataclass import dataclass
 from prowess._internal.tracing import span
 from prowess.core.ports import ArtifactStore, CallGrant, Executor, Workspace
 from prowess.core.values import Located, SessionKey

@@ -23,10 +23,10 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from prowess._internal.files import make_passable, read_regular, write_whole
+from prowess._internal.light_dataclass import dataclass
 from prowess.core.codec import to_json
 from prowess.core.values import SessionKey
 from prowess.errors import WorkspaceError

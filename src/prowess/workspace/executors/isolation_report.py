@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from prowess._internal.light_dataclass import dataclass
 from prowess.core.values import Isolation, LimitStatus, Located
 from prowess.errors import WorkspaceUnavailable
 from prowess.workspace.limits import NAMES, RunLimits

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from prowess._internal.light_dataclass import dataclass
 from prowess.core.ports import ExecutorSetup
 from prowess.workspace.isolation.selftest import DEFAULT_UID
 from prowess.workspace.limits import RunLimits, parse_limits

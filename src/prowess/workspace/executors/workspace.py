@@ -10,9 +10,10 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from prowess._internal.light_dataclass import dataclass
 from prowess.core.ports import Program
 from prowess.core.values import Isolation
 from prowess.workspace.executors.preconditions import (

@@ -6,9 +6,9 @@ import base64
 import errno
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from prowess._internal.light_dataclass import dataclass
 from prowess.core.ports import Program
 from prowess.errors import WorkspaceError
 
