@@ -24,8 +24,19 @@ else:
 
 
 def _make(cls: type) -> type:
-    if any(map(dataclasses.is_dataclass, cls.__bases__)):
-        return dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    above = [vars(base)["__dataclass_params__"] for base in cls.__mro__ if "__dataclass_params__" in vars(base)]
+    if not all(params.frozen for params in above):
+        raise TypeError("cannot inherit frozen dataclass from a non-frozen one")
+    for params in above:
+        params.frozen = False  # for a moment: the standard decorator sees a mutable child
+    try:
+        return _make_frozen(cls)
+    finally:
+        for params in above:
+            params.frozen = True
+
+
+def _make_frozen(cls: type) -> type:
     cls.__doc__ = cls.__doc__ or cls.__name__  # else the standard decorator inspects a signature
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False, slots=True, kw_only=True)(cls)
     made.__dataclass_params__.frozen = True
@@ -44,8 +55,18 @@ def _get_few(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda value: tuple(getattr(value, name) for name in names)
 
 
+class _Made:
+    """Default of a field that a factory makes."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_MADE = _Made()
+
+
 def _compile_init(cls: Any, fields: tuple[dataclasses.Field[Any], ...]) -> Any:
-    scope: dict[str, Any] = {"_set": object.__setattr__, "_MADE": dataclasses.MISSING}
+    scope: dict[str, Any] = {"_set": object.__setattr__, "_MADE": _MADE}
     parameters: list[str] = []
     lines: list[str] = []
     for each in fields:

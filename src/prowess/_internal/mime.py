@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import codecs
-import mimetypes
 import re
 from functools import cache
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import mimetypes
 
 SNIFF_BYTES = 512
 
@@ -51,6 +54,8 @@ def guess_mime(name: str, start: bytes) -> str:
 
 @cache
 def _types() -> mimetypes.MimeTypes:
+    import mimetypes  # late: it imports urllib
+
     return mimetypes.MimeTypes(filenames=())  # no tables of this machine: a file has one type everywhere
 
 

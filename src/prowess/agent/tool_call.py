@@ -53,7 +53,6 @@ from prowess.errors import ProwessError, StoreError, ToolFailed, ToolRetry
 from prowess.policy.decision import find_risk, stricter
 from prowess.policy.rules import PolicyQuery
 from prowess.policy.secrets import build_environment
-from prowess.tools.files.replace import preview_write
 from prowess.tools.session_work import SessionWork
 
 Spawner = Callable[[Spawn, ToolCall], Awaitable[Outcome]]  # carries out a call in a child run
@@ -301,6 +300,8 @@ class ToolCallRunner:
         isolation = facts.context.isolation
         if isolation is not None:
             about["isolation"] = record_isolation(isolation)
+        from prowess.tools.files.replace import preview_write
+
         diff = await preview_write(self._work, facts.call)
         if diff:
             about["diff"] = self._secrets.redact_text(diff)

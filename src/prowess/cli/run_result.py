@@ -13,7 +13,6 @@ from prowess.cli.screen import Screen, count, printable, size
 from prowess.cli.session_options import command_to_answer, command_to_go_on
 from prowess.core.values import Outcome, Usage
 from prowess.records.call_text import render_doing
-from prowess.runtime.services.files import copy_files
 
 if TYPE_CHECKING:
     from prowess.runtime.services.requests import Result, RunFile, Session, Toolkit
@@ -108,6 +107,8 @@ def save_files(screen: Screen, session: Session, result: Result, *, cwd: str, gi
     if folder is None:
         return True
     made = [file.name for file in result.files]
+    from prowess.runtime.services.files import copy_files
+
     copies = copy_files(root, made, cwd=cwd, folder=folder, force=given["force"])
     show_texts(screen, "copied to", copies.paths)
     show_texts(screen, "warning", copies.warnings)

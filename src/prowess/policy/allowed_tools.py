@@ -13,7 +13,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from prowess._internal.urls import NotAHost, parse_url_target
 from prowess.core.tool_table import (
     ALIASES,
     COMMAND_TOOLS,
@@ -173,6 +172,8 @@ def find_host(url: Any) -> str | None:
     """Returns the host that a request really goes to, or None when URL parsers could disagree about it."""
     if not isinstance(url, str):
         return None
+    from prowess._internal.urls import NotAHost, parse_url_target
+
     try:
         return parse_url_target(url).host
     except NotAHost:

@@ -40,7 +40,6 @@ from prowess.policy.commands.rules import (
 )
 from prowess.policy.globs import match_anything, match_some_word
 from prowess.policy.path_match import fits_path
-from prowess.policy.rule_samples import find_uncertain, locate_anywhere
 from prowess.policy.rule_texts import (
     count_texts,
     is_list_of_digests,
@@ -51,7 +50,6 @@ from prowess.policy.rule_texts import (
     refuse_key,
     shown,
 )
-from prowess.policy.url_match import fits_url
 
 SCHEMA = "prowess.policy/1"
 _FILE_KEYS = ("rule", "schema", "denied_digests")
@@ -297,6 +295,8 @@ def _fits_argument(name: str, patterns: Sequence[str], value: Any, strict: bool)
     else:
         return not strict  # a table: it may be what the rule means
     if name == "url":
+        from prowess.policy.url_match import fits_url
+
         return fits_url(patterns, text, strict=strict)
     return any(match_anything(pattern, text) for pattern in patterns)
 
@@ -403,6 +403,8 @@ def _find_misfit(rule: PolicyRule, named: Sequence[str]) -> Misfit | None:
         return Misfit("skill and source fit no call together", "The id of a skill begins with its source.")
     if not allows:
         return None
+    from prowess.policy.rule_samples import find_uncertain
+
     return find_uncertain(rule.paths, arguments.get("url", ()), rule.commands)
 
 
@@ -419,6 +421,8 @@ def _contradict(skills: Sequence[str], sources: Sequence[str]) -> bool:
 
 
 def _check_examples(rule: PolicyRule, item: Mapping[str, Any]) -> None:
+    from prowess.policy.rule_samples import locate_anywhere
+
     for key, wanted in (("matches", True), ("misses", False)):
         examples = item.get(key, [])
         if not isinstance(examples, list):

@@ -30,7 +30,6 @@ from prowess.runtime.config import Config
 from prowess.runtime.runtime import Runtime, rule_paths
 from prowess.runtime.settings import WorkspaceConfig
 from prowess.skills.catalog import Catalog
-from prowess.skills.file_list import digest_of, hash_files
 from prowess.skills.skill import Entry
 
 _POLICY_BYTES = 1 << 20
@@ -140,6 +139,8 @@ def _digest_entry(catalog: Catalog, entry: Entry) -> str:
     skill = catalog.memory_skill(entry)
     if skill is not None:
         return skill.digest
+    from prowess.skills.file_list import digest_of, hash_files
+
     files, _ = hash_files(os.path.realpath(entry.real_path))
     return digest_of(files)
 

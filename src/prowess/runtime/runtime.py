@@ -14,7 +14,6 @@ from zlib import crc32
 
 from prowess._internal.files import file_signature
 from prowess._internal.paths import inside
-from prowess._internal.urls import shown_url
 from prowess.core.catalog_values import CatalogPlan, Finding, Trigger
 from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError
@@ -218,11 +217,11 @@ class Runtime:
         loaded = self.loaded._replace(config=self.trusted_config, project_trusted=self.trusts_project)
         roots = [place for place in self._find_skills(loaded, trust) if isinstance(place, Root)]
         own = [place for place in self._find_skills(self.loaded, self.trust) if isinstance(place, Root)]
-        ours = {shown_url(root.url) if root.url else os.path.realpath(root.path) for root in own}
+        ours = {_shown_url(root.url) if root.url else os.path.realpath(root.path) for root in own}
         lost = {record.url for record in self.trust.urls}
         lost.difference_update(record.url for record in trust.urls)
-        urls = {shown_url(root.url) for root in roots if root.url}
-        urls.difference_update(map(shown_url, lost))
+        urls = {_shown_url(root.url) for root in roots if root.url}
+        urls.difference_update(map(_shown_url, lost))
         trusted = {os.path.realpath(root.path) for root in roots if root.trusted and not root.url}
         began: set[str] = set()
         for root in catalog.roots:
@@ -251,7 +250,7 @@ class Runtime:
     def _is_left(self, root: RootReport, lost: Collection[str]) -> bool:
         """True while no trust was revoked that the root of a given catalog had. `lost` are addresses."""
         if root.url:
-            return root.url.partition("#")[0] not in map(shown_url, lost)
+            return root.url.partition("#")[0] not in map(_shown_url, lost)
         had_trust = root.source == "project" and self.trust.trusts_folder(root.path)
         return not had_trust or self.still_trusted.trusts_folder(root.path)
 
@@ -478,9 +477,15 @@ def rule_paths(runtime: Runtime) -> list[str]:
     return [managed, own, *runtime.policy_files]
 
 
+def _shown_url(url: str) -> str:
+    from prowess._internal.urls import shown_url
+
+    return shown_url(url)
+
+
 def shown_store(store: str) -> str:
     """Returns the name of a store for a command that is shown: an address without user and password."""
-    return shown_url(store) if "://" in store else store
+    return _shown_url(store) if "://" in store else store
 
 
 def check_model(name: str | None) -> None:

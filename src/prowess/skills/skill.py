@@ -14,6 +14,8 @@ from prowess.core.findings import RULES, Note, make_finding
 from prowess.skills.head import Controls
 
 PRIORITY: tuple[Source, ...] = ("explicit", "project", "user", "url", "mcp", "builtin")
+# Names inside a skill that lead to the workspace during a run.
+WORKSPACE_NAMES = ("out", "work", "inputs", ".venv")
 MODES: tuple[Mode, ...] = ("pin", "auto", "name-only", "manual", "off")
 # Codes of notes that make a skill unusable.
 FATAL = frozenset(
@@ -233,3 +235,12 @@ class Changes(NamedTuple):
     def __bool__(self) -> bool:
         """True when anything changed."""
         return bool(self.added or self.changed or self.removed)
+
+
+def shipped_folders(skill: Skill) -> list[str]:
+    """Returns names that the skill ships but that lead to the workspace during a run."""
+    tops: set[str] = set()
+    for listed in skill.files:
+        top, _, _ = listed.path.partition("/")
+        tops.add(top)
+    return [name for name in WORKSPACE_NAMES if name in tops]

@@ -16,13 +16,11 @@ from prowess.core.catalog_values import Severity
 from prowess.core.findings import RULES, Note
 from prowess.skills.parse import parse_front
 from prowess.skills.render import cost_in_catalog, skill_tokens
-from prowess.skills.skill import Skill
+from prowess.skills.skill import Skill, shipped_folders
 from prowess.skills.template import PLACEHOLDERS, UNDESCRIBED
 
 Profile = Literal["default", "spec", "portable", "security", "loading"]
 PROFILES: tuple[Profile, ...] = ("default", "spec", "portable", "security")  # loading: as lenient as a load
-# Names inside a skill that lead to the workspace during a run.
-WORKSPACE_NAMES = ("out", "work", "inputs", ".venv")
 MAX_CATALOG_TOKENS = 100  # for name and description, as shown to a model
 Located = tuple[str, Note]  # (file within the skill, note)
 
@@ -219,15 +217,6 @@ def check_scripts(skill: Skill, read: Callable[[str], bytes]) -> Iterator[Locate
             yield path, Note("script-not-executable", 1, {"target": path})
         elif not has_shebang and extension not in EXTENSIONS and (listed.executable or not extension):
             yield path, Note("script-no-interpreter", 1, {"target": path})
-
-
-def shipped_folders(skill: Skill) -> list[str]:
-    """Returns names that the skill ships but that lead to the workspace during a run."""
-    tops: set[str] = set()
-    for listed in skill.files:
-        top, _, _ = listed.path.partition("/")
-        tops.add(top)
-    return [name for name in WORKSPACE_NAMES if name in tops]
 
 
 def _folders_of(path: str) -> list[str]:

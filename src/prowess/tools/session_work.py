@@ -21,8 +21,7 @@ from prowess.core.ports import ArtifactStore, CallGrant, Executor, Workspace
 from prowess.core.values import Located, SessionKey
 from prowess.errors import ProwessError, SkillError, SkillNotFound, WorkspaceError
 from prowess.skills.load import read_resource
-from prowess.skills.skill import Entry, Skill
-from prowess.skills.validate import WORKSPACE_NAMES
+from prowess.skills.skill import WORKSPACE_NAMES, Entry, Skill
 from prowess.tools.base import PlainTool
 from prowess.workspace.dirfd import read_beneath
 from prowess.workspace.job import JobContext, JobResult

@@ -21,8 +21,7 @@ from prowess._internal.files import make_passable, open_regular
 from prowess._internal.paths import inside
 from prowess.core.findings import Note
 from prowess.errors import WorkspaceError
-from prowess.skills.skill import Skill, SkillFile
-from prowess.skills.validate import WORKSPACE_NAMES, shipped_folders
+from prowess.skills.skill import WORKSPACE_NAMES, Skill, SkillFile, shipped_folders
 
 SHIPPED = "_shipped"  # a folder of the skill named like a workspace folder (such as out/) is readable below this name
 _CHUNK = 1 << 20

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 from prowess.cli.app import Call
 from prowess.cli.approver import TerminalApprover
 from prowess.cli.call import note_findings
-from prowess.cli.inputs import split_inputs
 from prowess.cli.run_result import note_unredacted_secrets, show_end
 from prowess.cli.screen import printable
 from prowess.core.values import Outcome
 from prowess.errors import ConfigError, ProwessError, SkillDenied, SkillNotFound, WorkspaceUnavailable
 from prowess.runtime.runtime import Runtime
-from prowess.runtime.services.files import copy_files
 from prowess.runtime.services.preapproved import parse_yes
 
 if TYPE_CHECKING:
+    from prowess.runtime.services.files import InputFile
     from prowess.runtime.services.requests import Toolkit
 
 TIMED_OUT, FAILED, DENIED, NOT_FOUND, PIPE_CLOSED = 124, 125, 126, 127, 141
@@ -93,7 +92,12 @@ async def _run(
     approved = parse_yes(given["yes"])
     approver = TerminalApprover(approved, ask=not is_json, timeout_s=given["ask_timeout"])
     given["bare"] = not is_json  # nobody sees the content of files here; they are on disk
-    granted, refs = split_inputs(given["inputs"], call.cwd)
+    granted: list[InputFile] = []
+    refs: list[dict[str, Any]] = []
+    if given["inputs"]:
+        from prowess.cli.inputs import split_inputs
+
+        granted, refs = split_inputs(given["inputs"], call.cwd)
     options: dict[str, Any] = {"session": given["session"], "approver": approver, "granted": granted}
     options["resume_arguments"] = _resume_arguments(given)
     if not is_json:
@@ -223,6 +227,8 @@ def _ran(call: Call, kit: Toolkit, outcome: Outcome, given: dict[str, Any]) -> i
     folder = given["output_dir"]
     if folder:
         where = {"cwd": call.cwd, "folder": folder, "force": given["force"]}
+        from prowess.runtime.services.files import copy_files
+
         copies = copy_files(kit.work.root, names, patterns=given["outputs"], **where)
         copied = copies.paths
         is_whole = not copies.warnings

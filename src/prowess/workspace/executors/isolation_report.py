@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from prowess._internal.light_dataclass import dataclass
 from prowess.core.values import Isolation, LimitStatus, Located
 from prowess.errors import WorkspaceUnavailable
 from prowess.workspace.limits import NAMES, RunLimits
-from prowess.workspace.process.cgroup import Groups, find_groups
 from prowess.workspace.process.client import Processes
 from prowess.workspace.process.command import ProcessLimits
 from prowess.workspace.system_programs import find_system_file
+
+if TYPE_CHECKING:
+    from prowess.workspace.process.cgroup import Groups
 
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 RUNS_AT_ONCE = 16  # the kernel counts all processes of a user: room for so many runs at their limit
@@ -72,6 +74,8 @@ async def groups_for(
     if limits.memory is None or not processes.linux:
         return None, ()
     most = None if limits.processes is None else limits.processes + wrappers
+    from prowess.workspace.process.cgroup import find_groups
+
     groups, problem = await find_groups(limits.memory, most, processes, uid)
     if problem:
         return groups, (f"The limit on memory does not hold: {problem}.",)

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from prowess.core.ports import Program
 from prowess.core.values import Isolation, Located
@@ -26,7 +27,6 @@ from prowess.workspace.executors.isolation_report import (
     room_for,
 )
 from prowess.workspace.executors.preconditions import check_owner, check_reachable
-from prowess.workspace.executors.private_copies import Here, Unbound
 from prowess.workspace.executors.setup import OwnExecutorSetup
 from prowess.workspace.executors.workspace import OpenedWorkspace, OpenWorkspaces
 from prowess.workspace.isolation.selftest import find_interpreter
@@ -36,6 +36,9 @@ from prowess.workspace.process.command import Command, NotStarted, ProcessLimits
 from prowess.workspace.process.posix_client import NOTE
 from prowess.workspace.scripts.configured_python import try_python
 from prowess.workspace.session_folder import Place
+
+if TYPE_CHECKING:
+    from prowess.workspace.executors.private_copies import Here
 
 OPEN_NETWORK = "A script has all of this machine's network: workspace.network_allow cannot be kept here."
 
@@ -82,6 +85,8 @@ class LocalExecutor:
         check_owner(place, self.uid)
         check_reachable(place.root, self.uid)
         enclose = partial(_bare, uid=self.uid, limits=found.limits)
+        from prowess.workspace.executors.private_copies import Unbound
+
         enclosure = Unbound(place, python=found.python, enclose=enclose)
         return self._open.open(place, enclosure, isolation=await self.isolation(), groups=found.groups)
 

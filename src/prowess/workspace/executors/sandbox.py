@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from prowess._internal.files import make_passable
+from prowess._internal.light_dataclass import dataclass
 from prowess.core.values import Isolation, Located
 from prowess.errors import WorkspaceUnavailable
 from prowess.workspace.executors.isolation_report import (
@@ -50,7 +50,7 @@ TO_GET_ONE = (
 WRAPPERS = 2  # bubblewrap outside, and its first process inside: a control group counts both
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _NothingHeld:
     """Result when no mechanism passed its self-test: the reason for each."""
 
@@ -150,7 +150,7 @@ class SandboxExecutor:
             if proof.holds:
                 return await self._describe(proof, reasons)
             reasons[mechanism] = failure_reason(proof)
-        return _NothingHeld(reasons)
+        return _NothingHeld(reasons=reasons)
 
     async def _describe(self, proof: Proof, reasons: dict[str, str]) -> _ProvenSandbox:
         boxed = proof.mechanism == BWRAP

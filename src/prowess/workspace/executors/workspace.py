@@ -24,13 +24,13 @@ from prowess.workspace.executors.preconditions import (
     with_own_home,
 )
 from prowess.workspace.layout import Layout
-from prowess.workspace.process.cgroup import ControlGroup, Groups
 from prowess.workspace.process.client import Processes, StartedCommand
 from prowess.workspace.process.command import Command, Ended
 from prowess.workspace.session_folder import Place
 from prowess.workspace.skill_trees import Tree, remove_tree
 
 if TYPE_CHECKING:
+    from prowess.workspace.process.cgroup import ControlGroup, Groups
     from prowess.workspace.process.interactive import InteractiveProcess
 
 KEPT_BYTES = 4096  # of stderr, for the error when a sandbox could not be made

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from prowess._internal.files import open_regular, read_regular
 from prowess._internal.paths import check_safe_name, inside
 from prowess.errors import WorkspaceError
-from prowess.skills.validate import WORKSPACE_NAMES
+from prowess.skills.skill import WORKSPACE_NAMES
 from prowess.workspace.scripts.pep723 import ScriptBlock, find_almost_block, parse_block
 from prowess.workspace.skill_trees import SHIPPED
 
