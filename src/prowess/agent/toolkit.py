@@ -15,9 +15,9 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prowess import __version__
 from prowess._internal.json_values import parse_object
@@ -39,13 +39,10 @@ from prowess.core.values import CatalogPlan, Outcome, Part, Plan, ToolCall, Tool
 from prowess.errors import ProwessError, ResourceNotFound, SkillDenied, SkillError
 from prowess.policy.decision import PolicyContext
 from prowess.skills.skill import Entry
-from prowess.tools.builtin import BuiltinTools, make_tools
+from prowess.tools.builtin import BuiltinTools, make_programs, make_tools
 from prowess.tools.session_work import LoadedSkill, SessionWork
 from prowess.tools.skills.loaded import LoadedSkills
 from prowess.tools.toolset import Joined
-
-if TYPE_CHECKING:
-    from prowess.tools.run.programs import Programs
 
 _WAIT_S = 10.0
 
@@ -96,6 +93,7 @@ class Toolkit:
         text = SkillTextRenderer(self._contents.find, self.secrets.redact_text)
         self.conversation: Conversation = Conversation(text, recorder.vouches, call_ids=call_ids)
         self._record = EventWriter(recorder, self.conversation, self.secrets)
+        self._programs = cache(make_programs)
         self._plan_limits: Mapping[str, int] = {}
         self._numbers: Counter[str] = Counter()  # of the call ids of each kind
         self._busy: set[asyncio.Future[None]] = set()  # calls that are being made
@@ -125,7 +123,7 @@ class Toolkit:
         return make_tools(
             self.work,
             self.shelf,
-            self._get_programs,
+            self._programs,
             get_plan=lambda: self.conversation.plan,
             put_plan=self._put_plan,
             plan_limits=lambda: self._plan_limits,
@@ -141,7 +139,7 @@ class Toolkit:
         policy_above = None if above is None else above.policy
         approvals_above = None if above is None else above.approvals
         policy = CallPolicy(
-            self.policy, context, self.skills, self.work, self._get_programs, self._tool_names, parent=policy_above
+            self.policy, context, self.skills, self.work, self._programs, self._tool_names, parent=policy_above
         )
         approvals = ApprovalBook(
             self._record,
@@ -171,15 +169,6 @@ class Toolkit:
     @cached_property
     def _loads(self) -> ImplicitLoads:
         return ImplicitLoads(self.work, self.skills, self.conversation, required=self.style.require_load)
-
-    @cached_property
-    def _programs(self) -> Programs:
-        from prowess.tools.run.programs import Programs
-
-        return Programs()
-
-    def _get_programs(self) -> Programs:
-        return self._programs
 
     def _make_context(self, loop: asyncio.AbstractEventLoop, grant: CallGrant) -> ToolContext[Any]:
         run = self.recorder.run_id
@@ -490,8 +479,8 @@ class Toolkit:
         return RunFinished(stop_reason="error", code=code, text=text[:2000])
 
     async def end_programs(self) -> None:
-        if "_programs" in vars(self):
-            await self._programs.aclose()
+        if self._programs.cache_info().currsize:
+            await self._programs().aclose()
 
 
 def as_call(id: str, tool: str, args: object) -> ToolCall:

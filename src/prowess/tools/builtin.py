@@ -99,6 +99,12 @@ class BuiltinTools(Tools):
         return tool
 
 
+def make_programs() -> Programs:
+    from prowess.tools.run.programs import Programs
+
+    return Programs()
+
+
 def make_tools(
     work: SessionWork,
     shelf: LoadedSkills,
