@@ -132,7 +132,7 @@ def test_programs_that_nobody_looks_at_leave_no_descriptor(root: Path) -> None:
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(12):
             started = await kit.call("skill_exec", {"skill": "demo", "command": "true", "yield_ms": 0})
-            await kit._programs.get(started.data["session_id"]).watching
+            await kit._programs().get(started.data["session_id"]).watching
         return before, len(os.listdir("/proc/self/fd"))
 
     before, after = with_kit(root, work, executor="local")

@@ -28,7 +28,8 @@ from buckets import S3, open_s3
 from prowess.core.ports import ArtifactStore
 from prowess.core.values import Artifact, ArtifactRef, SessionKey
 from prowess.errors import StoreError
-from prowess.stores.artifacts import FolderArtifacts, MemoryArtifacts, parse_artifact_ref, render_artifact_ref
+from prowess.stores.artifacts import FolderArtifacts, parse_artifact_ref, render_artifact_ref
+from prowess.stores.memory import MemoryArtifacts
 from prowess.stores.object_artifacts import ObjectArtifacts
 
 KEY = SessionKey(tenant="acme", user="ann", session="s")

@@ -164,7 +164,8 @@ def as_paths(files: FilePaths) -> list[str]:
         if not os.path.exists(path):
             raise ConfigError(f"There is no file '{path}'.", code="no-file", hint="Check the names in files=[…].")
         paths.append(path)
-    check_places([(path, None) for path in paths])
+    if len(paths) > 1:
+        check_places([(path, None) for path in paths])
     return paths
 
 

@@ -38,7 +38,7 @@ class SkillRun(WorkTool):
             return read_run(named)
         except InvalidCall as error:
             scripts = _list_scripts(self._work, named.get("skill"))
-            if not scripts or named.get("command") or named.get("script"):
+            if not scripts or _NOTHING_TO_RUN not in error.why or "command" in named or "script" in named:
                 raise
             raise ToolRetry(f"{error.why} {scripts}") from None
 
@@ -62,6 +62,7 @@ class SkillRun(WorkTool):
         return outcome
 
 
+_NOTHING_TO_RUN = "say either command"  # in the fault that RunArguments finds
 _MOST_SCRIPTS = 5
 _SCRIPT = re.compile(r"scripts/[\w.-]{1,60}")
 
