@@ -59,7 +59,11 @@ def _install_aimock() -> Path:
     """Once per version, below the user's cache. The home of a test is an empty one, so the password file is asked."""
     if not (shutil.which("node") and shutil.which("npm")):
         raise Unavailable("node and npm are not installed")
-    folder = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".cache" / "prowess-tests" / f"aimock-{AIMOCK_VERSION}"
+    try:
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError as error:
+        raise Unavailable("this user has no entry in the password file, and so no home") from error
+    folder = home / ".cache" / "prowess-tests" / f"aimock-{AIMOCK_VERSION}"
     package, whole = folder / "node_modules" / AIMOCK, folder / "node_modules" / ".package-lock.json"
     if not whole.exists():  # npm writes it last
         try:
@@ -67,17 +71,17 @@ def _install_aimock() -> Path:
             with open(folder / "lock", "wb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may be at it
                 if not whole.exists():
-                    _npm_install(folder)
+                    _npm_install(folder, home)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise Unavailable(f"npm could not install {AIMOCK}: {error}") from error
     programs = json.loads((package / "package.json").read_text(encoding="utf-8"))["bin"]
     return package / (programs if isinstance(programs, str) else programs["llmock"])
 
 
-def _npm_install(folder: Path) -> None:
+def _npm_install(folder: Path, home: Path) -> None:
     command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)]
     command += ["--fetch-retries=0"]  # else it waits for more than a minute where there is no network
-    env = os.environ | {"HOME": pwd.getpwuid(os.getuid()).pw_dir}
+    env = os.environ | {"HOME": str(home)}
     done = subprocess.run(
         [*command, f"{AIMOCK}@{AIMOCK_VERSION}"], capture_output=True, text=True, timeout=GUARD_S, env=env
     )

@@ -444,6 +444,29 @@ for _ in range(150): clean_trees(sys.argv[1], "/dev/null", find_old_trees(sys.ar
     assert [(process.communicate()[1], process.returncode) for process in running] == [("", 0)] * 4
 
 
+def test_a_skill_that_is_removed_while_it_is_compared_is_published_again(dir: str) -> None:
+    """The clean-up runs when the second file of the published copy is opened."""
+    program = """
+import os, sys
+from prowess.skills.skill import Skill
+from prowess.workspace.cleanup import clean_trees, find_old_trees
+from prowess.workspace.skill_trees import publish
+dir = sys.argv[1]
+skill = Skill.from_text("---\\nname: demo\\ndescription: x\\n---\\n", files={"f1": "x", "f2": "x"})
+first = publish(skill, f"{dir}/trees")
+removed = []
+def clean(event, args):
+    if not removed and event == "open" and args[0] == f"{first.path}/f2":
+        removed.append("")
+        removed.extend(clean_trees(dir, "/dev/null", find_old_trees(dir, "/dev/null"), ())[0])
+sys.addaudithook(clean)
+assert publish(skill, f"{dir}/trees") == first
+assert len(removed) == 2 and {"SKILL.md", "f1", "f2"} < set(os.listdir(first.path))
+"""
+    done = subprocess.run([sys.executable, "-c", program, dir], capture_output=True, text=True, timeout=GUARD_S)
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
 @pytest.mark.needs("isolation")
 def test_every_run_says_where_its_record_is(
     dir: str, root: Path, cleaned: Any, tmp_path: Path, monkeypatch: Any, capfd: Any

@@ -40,8 +40,7 @@ def publish(skill: Skill, store: str) -> Tree:
     """Returns the skill's tree in `store`. Publishes it if it is not there yet."""
     target = os.path.join(store, skill.digest.removeprefix("sha256:"))
     notes = tuple(Note("shipped-folder", None, {"folder": folder}) for folder in shipped_folders(skill))
-    if os.path.isdir(target):
-        _check_unchanged(skill, target)
+    if _is_published(skill, target):
         return Tree(target, skill.digest, notes)
     temporary = _begin(store)
     lock = lock_folder(temporary, fcntl.LOCK_SH)  # so clean-up sees that it is in use
@@ -51,12 +50,10 @@ def publish(skill: Skill, store: str) -> Tree:
         for name in WORKSPACE_NAMES:
             os.mkdir(os.path.join(temporary, name))
         _make_read_only(temporary)
-        try:
-            os.rename(temporary, target)
-        except OSError:
-            if not os.path.isdir(target):  # otherwise another process published the same bytes
-                raise
-            remove_tree(temporary)
+        while not _renamed(temporary, target):
+            if _is_published(skill, target):  # by another process
+                remove_tree(temporary)
+                break
     except BaseException:
         remove_tree(temporary)
         raise
@@ -66,21 +63,60 @@ def publish(skill: Skill, store: str) -> Tree:
     return Tree(target, skill.digest, notes)
 
 
-def _check_unchanged(skill: Skill, target: str) -> None:
-    """Raises when a published tree no longer matches its digest. A program of the same user could have changed it, and
-    its files would run with the approval of the original."""
+def _is_published(skill: Skill, target: str) -> bool:
+    """Returns True if the skill's tree is there, and False if it is not, or is removed while it is compared.
+
+    Raises when it no longer matches its digest. A program of the same user could have changed it, and its files would
+    run with the approval of the original.
+    """
+    try:
+        fd = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        changed = _find_change(skill, target)
+        if changed is not None and not _is_at(fd, target):
+            return False
+    finally:
+        os.close(fd)
+    if changed is not None:
+        message = f"The published copy of the skill '{skill.name}' was changed: {changed}."
+        hint = f"Find out who wrote there; then remove it, and it is published anew: {target}"
+        raise WorkspaceError(message, op="stage", code="published-changed", hint=hint)
+    return True
+
+
+def _find_change(skill: Skill, target: str) -> str | None:
+    """Returns a file that the tree has too much, too little or with other content."""
     found: set[str] = set()
     for top, folders, names in os.walk(target):
         links = [name for name in folders if os.path.islink(os.path.join(top, name))]
         found |= {_relative(top, name, target) for name in (*names, *links)}
     wanted = {_place(file.path): file for file in skill.files}
-    changed = sorted(found ^ wanted.keys())
-    if not changed:
-        changed = [path for path, file in wanted.items() if _sha256(os.path.join(target, path)) != file.sha256]
-    if changed:
-        message = f"The published copy of the skill '{skill.name}' was changed: {changed[0]}."
-        hint = f"Find out who wrote there; then remove it, and it is published anew: {target}"
-        raise WorkspaceError(message, op="stage", code="published-changed", hint=hint)
+    extra = sorted(found ^ wanted.keys())
+    if extra:
+        return extra[0]
+    changed = (path for path, file in wanted.items() if _sha256(os.path.join(target, path)) != file.sha256)
+    return next(changed, None)
+
+
+def _is_at(fd: int, path: str) -> bool:
+    """True while the open folder has this path."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _renamed(temporary: str, target: str) -> bool:
+    """Moves the tree to its place. Returns False when one is there."""
+    try:
+        os.rename(temporary, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
 
 
 def _relative(top: str, name: str, root: str) -> str:
@@ -271,9 +307,9 @@ def lock_folder(path: str, kind: int) -> int | None:
         return None
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(fd), os.stat(path)):
+        if _is_at(fd, path):
             return fd
-    except (BlockingIOError, FileNotFoundError):
+    except BlockingIOError:
         pass
     os.close(fd)
     return None
