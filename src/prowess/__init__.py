@@ -55,6 +55,7 @@ if TYPE_CHECKING:  # the names of _HOME, for type checkers and editors; a test c
     from prowess.runtime.arguments import SkillPlace as SkillPlace
     from prowess.runtime.check import Report as Report
     from prowess.runtime.check import check as check
+    from prowess.runtime.kit_session import KitOutcome as KitOutcome
     from prowess.runtime.kit_session import KitSession as KitSession
     from prowess.runtime.library import Library as Library
     from prowess.runtime.library import LibraryView as LibraryView
@@ -107,6 +108,7 @@ _HOME = {
     "Finding": "prowess.core.values",
     "FolderArtifacts": "prowess.stores.artifacts",
     "Joined": "prowess.tools.toolset",
+    "KitOutcome": "prowess.runtime.kit_session",
     "KitSession": "prowess.runtime.kit_session",
     "Library": "prowess.runtime.library",
     "LibraryView": "prowess.runtime.library",

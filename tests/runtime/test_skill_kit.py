@@ -187,8 +187,20 @@ def test_an_outcome_says_yes_or_no_and_all_that_a_model_has_to_know(root: Path) 
         loaded = kit.call_sync(*LOAD)
         assert loaded.ok and "DEMO-BODY" in loaded.content and loaded.files == ()
         ran = kit.call_sync("skill_run", {**RUN[1], "output_files": ["out/*"]})
-        assert ran.ok and [file["name"] for file in ran.files] == ["out/r.txt"]
+        assert ran.ok and [file.name for file in ran.files] == ["out/r.txt"]
         assert ran.question is None
+
+
+def test_files_that_a_call_made_can_be_read_and_saved_also_binary_ones(root: Path, tmp_path: Path) -> None:
+    command = "printf '\\0\\377' > out/x.bin; echo failed later; exit 3"
+    with make_kit(root, offer="files", approve=["skill_run", "write_file"]) as kit:
+        kit.call_sync(*LOAD)
+        failed = kit.call_sync("skill_run", {"skill": "demo", "command": command})
+        (file,) = failed.files
+        assert not failed.ok and (file.name, file.size_bytes, file.read_bytes()) == ("out/x.bin", 2, b"\0\xff")
+        assert file.save(tmp_path / "saved.bin").read_bytes() == b"\0\xff"
+        written = kit.call_sync("write_file", {"path": "out/note.md", "content": "# Hi\n"})
+    assert [(file.ref, file.read_text()) for file in written.files] == [("workspace://out/note.md", "# Hi\n")]
 
 
 def stock(item: str) -> str:

@@ -135,14 +135,6 @@ class Outcome:
         return self.status == "ok"
 
     @property
-    def files(self) -> tuple[dict[str, Any], ...]:
-        """Files that the call made: name, ref, mime_type, size_bytes."""
-        found: list[dict[str, Any]] = []
-        for file in self.data.get("output_files") or ():
-            found.append({name: value for name, value in file.items() if name != "content"})
-        return tuple(found)
-
-    @property
     def question(self) -> Question | None:
         """Question that a person has to answer before the call can be made, if a kit made the call."""
         asked = self.data.get("question")

@@ -13,7 +13,7 @@ import asyncio
 import copy
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, get_args
@@ -32,10 +32,18 @@ from prowess.runtime.factories import KitOptions, open_kit
 from prowess.runtime.kit_home import KitHome, make_version
 from prowess.runtime.services.approvals import check_answer_counts, choose_question
 from prowess.runtime.storage import whoami
+from prowess.workspace.run_file import RunFile
 
 SchemaForm = Literal["openai", "responses", "anthropic", "gemini", "bedrock", "mcp"]
 CallArguments = Mapping[str, Any] | str | None  # an object, or its JSON text
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KitOutcome(Outcome):
+    """Outcome of a call that a kit made, with the files that the call made, to read and to save."""
+
+    files: tuple[RunFile, ...] = ()
 
 
 class KitSession:
@@ -102,7 +110,7 @@ class KitSession:
         *,
         id: str | None = None,
         on_output: OnOutput | None = None,
-    ) -> Outcome:
+    ) -> KitOutcome:
         """Makes the call. `outcome.content` is all that the model has to be told, also after a failure.
 
         `args`: the model's arguments, as an object or as JSON text. `id`: the id that the model gave the call.
@@ -117,7 +125,7 @@ class KitSession:
         *,
         id: str | None = None,
         on_output: OnOutput | None = None,
-    ) -> Outcome:
+    ) -> KitOutcome:
         """Makes the call, and waits for it in this thread. An event loop may be running here."""
         return self._run(partial(self._call, tool, args, id, on_output))
 
@@ -233,7 +241,7 @@ class KitSession:
             texts.append(f"{CONTEXT}\n{body}")
         return texts
 
-    async def _call(self, tool: str, args: CallArguments, id: str | None, on_output: OnOutput | None) -> Outcome:
+    async def _call(self, tool: str, args: CallArguments, id: str | None, on_output: OnOutput | None) -> KitOutcome:
         kit = await self._open()
         await kit.begin()
         id = id or kit.new_call_id("call")
@@ -244,10 +252,13 @@ class KitSession:
         finally:
             kit.calls.watchers.pop(id, None)
         if outcome.status == "ok":
-            return kit.with_skill_text(outcome)
-        question = await self._find_question(kit, id) if outcome.status == "waiting" else None
-        told = self._tell(outcome, question)
-        return replace(told, content=kit.add_texts(outcome.data, told.content))
+            told = kit.with_skill_text(outcome)
+        else:
+            question = await self._find_question(kit, id) if outcome.status == "waiting" else None
+            told = self._tell(outcome, question)
+            told = replace(told, content=kit.add_texts(outcome.data, told.content))
+        made = tuple(kit.work.find_output(file) for file in outcome.data.get("output_files") or ())
+        return KitOutcome(**{each.name: getattr(told, each.name) for each in fields(Outcome)}, files=made)
 
     def _make_call(self, tool: str, args: object, id: str) -> ToolCall:
         inner = self._home.names.remove(str(tool))

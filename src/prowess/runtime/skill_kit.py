@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 from prowess.agent.toolkit_options import Offer
 from prowess.core.ports import Asker, EventLog
-from prowess.core.values import Decision, Finding, Outcome, Question, ToolSpec
+from prowess.core.values import Decision, Finding, Question, ToolSpec
 from prowess.runtime.arguments import (
     AnyTools,
     Approve,
@@ -50,7 +50,7 @@ from prowess.runtime.callers import (
 )
 from prowess.runtime.factories import KitOptions
 from prowess.runtime.kit_home import KitHome, make_version
-from prowess.runtime.kit_session import CallArguments, KitSession, SchemaForm, render_schemas
+from prowess.runtime.kit_session import CallArguments, KitOutcome, KitSession, SchemaForm, render_schemas
 from prowess.runtime.storage import new_session
 from prowess.skills.skill import Changes
 from prowess.stores.memory import MemoryEventLog
@@ -209,7 +209,7 @@ class SkillKit:
         *,
         id: str | None = None,
         on_output: OnOutput | None = None,
-    ) -> Outcome:
+    ) -> KitOutcome:
         """Makes the call. `outcome.content` is all that the model has to be told, also after a failure. `args` are an
         object or its JSON text."""
         return await self._session.call(tool, args, id=id, on_output=on_output)
@@ -221,7 +221,7 @@ class SkillKit:
         *,
         id: str | None = None,
         on_output: OnOutput | None = None,
-    ) -> Outcome:
+    ) -> KitOutcome:
         """Makes the call, and waits for it in this thread. An event loop may be running here."""
         return self._session.call_sync(tool, args, id=id, on_output=on_output)
 

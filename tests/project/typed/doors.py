@@ -149,7 +149,7 @@ async def run() -> None:
         assert_type((await chat.run("hi")).text, str)
     async with prowess.SkillKit("./skills", Path("more"), store="memory:") as kit:
         assert_type(kit.instructions, str)
-        assert_type(await kit.call("skill_load", {"skill": "pdf"}), prowess.Outcome)
+        assert_type(await kit.call("skill_load", {"skill": "pdf"}), prowess.KitOutcome)
         assert_type(kit.schemas("anthropic"), list[dict[str, Any]])
         assert_type(list(kit.findings), list[Finding])
     with prowess.open_runtime(cwd=".", environ={}, flags={"skills.budget": 2000}) as runtime:
