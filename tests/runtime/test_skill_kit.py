@@ -904,3 +904,26 @@ def test_a_kit_that_nobody_closed_does_not_keep_the_process(root: Path) -> None:
     process = start(UNCLOSED, root)
     said, errors = process.communicate(timeout=GUARD_S)
     assert (said, errors, process.returncode) == ("True\n", "", 0)
+
+
+# --- what a program gives, and a record keeps -------------------------------------------------------------------------
+
+
+def test_an_id_or_a_name_that_is_no_text_is_refused_and_harms_no_record(root: Path, tmp_path: Path) -> None:
+    def open_kit() -> prowess.SkillKit:
+        return make_kit(root, store=tmp_path / "log.db", session="s", approve=None)
+
+    with open_kit() as kit:
+        kit.call_sync(*LOAD)
+        assert kit.call_sync(*RUN, id="c").status == "waiting"
+        wrong: dict[str, Any] = {
+            "id=7": lambda: kit.call_sync(*LOAD, id=7),  # pyright: ignore[reportArgumentType]
+            "by=7": lambda: kit.answer_sync("c", "once", by=7),  # pyright: ignore[reportArgumentType]
+            "call_id=7": lambda: kit.answer_sync(7, "once"),  # pyright: ignore[reportArgumentType]
+        }
+        for given, make in wrong.items():
+            with pytest.raises(ConfigError, match=given) as caught:
+                make()
+            assert caught.value.code == "option-invalid"
+    with open_kit() as kit:
+        assert [each.call_id for each in kit.waiting_sync()] == ["c"]

@@ -27,6 +27,7 @@ from prowess.core.events import RunStarted
 from prowess.core.values import Decision, Outcome, Question, ToolCall, ToolSpec
 from prowess.errors import ConfigError
 from prowess.records.pending import Waiting
+from prowess.runtime.arguments import check_options
 from prowess.runtime.callers import OnOutput, watch_output
 from prowess.runtime.factories import KitOptions, open_kit
 from prowess.runtime.kit_home import KitHome, make_version
@@ -234,6 +235,7 @@ class KitSession:
         return texts
 
     async def _call(self, tool: str, args: CallArguments, id: str | None, on_output: OnOutput | None) -> Outcome:
+        check_options(id=id)
         kit = await self._open()
         await kit.begin()
         id = id or kit.new_call_id("call")
@@ -265,6 +267,7 @@ class KitSession:
         return replace(renamed, content=render_outcome(renamed), data=data)
 
     async def _decide(self, tool: str, args: CallArguments, id: str | None) -> Decision:
+        check_options(id=id)
         kit = await self._open()
         call = self._make_call(tool, args, id or "")
         return await kit.calls.foresee(call)
@@ -289,6 +292,7 @@ class KitSession:
         return Question(call_id=call.id, tool=tool, args=call.args, why=waiting.why, about=about)
 
     async def _answer(self, call_id: str, said: str | bool, by: str | None) -> None:
+        check_options(call_id=call_id, by=by)
         answer = parse_answer(call_id, said)
         if answer is None:
             message = f"{said!r:.80} is no answer."
