@@ -172,6 +172,29 @@ def test_each_request_of_a_session_can_be_streamed(root: Path) -> None:
     asyncio.run(work())
 
 
+def test_a_session_serves_one_request_at_a_time_until_it_is_closed(root: Path) -> None:
+    seen: list[object] = []
+
+    async def whose(context: prowess.ToolContext) -> str:
+        await asyncio.sleep(0.05)
+        seen.append(context.deps)
+        return "ok"
+
+    async def work() -> tuple[Any, Any, Any]:
+        agent = make(root, [call("whose"), {"text": "one"}, {"text": "two"}], tools=[whose])
+        async with agent.session() as chat:
+            one, beside = await asyncio.gather(
+                chat.run("1", deps="ann"), chat.run("2", deps="bob"), return_exceptions=True
+            )
+            assert (await chat.run("3")).text == "two"
+        [late] = await asyncio.gather(chat.run("4"), return_exceptions=True)
+        return one, beside, late
+
+    one, beside, late = asyncio.run(work())
+    assert (one.text, seen) == ("one", ["ann"])
+    assert (beside.code, late.code) == ("session-in-use", "session-closed")
+
+
 def test_skills_that_are_added_later_are_seen_by_the_next_run(root: Path) -> None:
     model = ScriptedModel([{"text": "a"}, {"text": "b"}])
     agent = prowess.Agent(model, skills=root, store="memory:")
