@@ -451,6 +451,22 @@ def test_a_plain_approver_that_waits_for_a_person_holds_up_no_other_run() -> Non
     assert sorted(asked) == list(range(8))
 
 
+def test_observers_see_the_context_variables_of_the_run() -> None:
+    who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
+    seen: dict[str, set[str]] = {"plain": set(), "async": set()}
+
+    def plain(event: Any) -> None:
+        seen["plain"].add(who.get())
+
+    async def later(event: Any) -> None:
+        seen["async"].add(who.get())
+
+    who.set("ann")
+    model = ScriptedModel([{"text": "ok"}])
+    prowess.run_sync("go", model=model, skills=[], store="memory:", on_event=[plain, later])
+    assert seen == {"plain": {"ann"}, "async": {"ann"}}
+
+
 @pytest.mark.parametrize("answer", ["plain", "awaited", "async", "object"])
 def test_an_approver_sees_the_context_variables_of_the_run(answer: str) -> None:
     who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
