@@ -238,7 +238,10 @@ def write_two(context: prowess.ToolContext) -> None:
 WRITE_TWO = [call("write_two"), {"text": "ok"}]
 
 
-@pytest.mark.parametrize("place", ["file", "file/below", "cwd/link", "dangling", ".git/hooks", "", "x" * 300])
+BAD_PLACES = ["file", "file/below", "cwd/link", "dangling", ".git/hooks", "", "x" * 300, "ws", "ws/workspaces"]
+
+
+@pytest.mark.parametrize("place", BAD_PLACES)
 def test_an_output_dir_that_cannot_be_used_is_refused_before_the_model_is_asked(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,7 +253,8 @@ def test_an_output_dir_that_cannot_be_used_is_refused_before_the_model_is_asked(
     model = ScriptedModel(WRITE_TWO)
     with pytest.raises(ConfigError) as caught:
         target = str(tmp_path / place) if place else ""
-        prowess.run_sync("go", model=model, tools=[write_two], store="memory:", output_dir=target)
+        own = {"workspace.dir": str(tmp_path / "ws")}
+        prowess.run_sync("go", model=model, tools=[write_two], store="memory:", output_dir=target, settings=own)
     assert caught.value.code == "output-dir-invalid" and "output_dir=" in caught.value.message
     assert not model.requests
 

@@ -352,7 +352,8 @@ class AgentSession(Generic[OutputT]):
         recorder = session.kit.recorder
         with PythonDoor(), self._alone():
             check_options(resume=resume, output_dir=output_dir)
-            folder = None if output_dir is None else check_output_dir(output_dir)
+            workspaces = session.kit.work.options.dir
+            folder = None if output_dir is None else check_output_dir(output_dir, workspaces)
             paths, names = as_paths(files), as_names(use)
             async with recorder.watched_by([*self._observers, *as_observers(on_event)]):
                 result = await session.run(request, skills=names, files=paths, resume=resume, deps=deps)
