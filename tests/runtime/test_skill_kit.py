@@ -927,3 +927,14 @@ def test_an_id_or_a_name_that_is_no_text_is_refused_and_harms_no_record(root: Pa
             assert caught.value.code == "option-invalid"
     with open_kit() as kit:
         assert [each.call_id for each in kit.waiting_sync()] == ["c"]
+
+
+def test_a_session_of_an_empty_name_is_refused_and_is_not_that_of_the_kit(root: Path) -> None:
+    with make_kit(root, user="ann", tenant="shop") as kit:
+        for given in ({"user": ""}, {"tenant": ""}, {"app": ""}, {"id": ""}, {"id": "a\nb"}):
+            with pytest.raises(StoreError) as caught:
+                kit.session(**given)
+            assert caught.value.code == "session-key-invalid"
+    with pytest.raises(StoreError) as caught:
+        prowess.run_sync("hi", model=ScriptedModel([{"text": "a"}]), skills=root, store="memory:", session="")
+    assert caught.value.code == "session-key-invalid"
