@@ -938,3 +938,32 @@ def test_a_session_of_an_empty_name_is_refused_and_is_not_that_of_the_kit(root: 
     with pytest.raises(StoreError) as caught:
         prowess.run_sync("hi", model=ScriptedModel([{"text": "a"}]), skills=root, store="memory:", session="")
     assert caught.value.code == "session-key-invalid"
+
+
+ENDING = """
+    import sys, prowess
+    from prowess import ConfigError
+
+    class Owner:
+        def __init__(self):
+            self.kit = prowess.SkillKit(sys.argv[1], store="memory:", artifacts="memory:")
+            self.agent = prowess.Agent("offline", skills=sys.argv[1], store="memory:")
+
+        def __del__(self):
+            self.agent.close()
+            self.kit.close()
+            try:
+                self.agent.run_sync("hi")
+            except ConfigError as error:
+                print(error.code)
+
+    owner = Owner()
+    owner.kit.call_sync("skill_load", {"skill": "demo"})
+    owner.agent.run_sync("hi")
+"""
+
+
+def test_an_object_that_is_deleted_at_the_end_of_python_does_not_wait_for_ever(root: Path) -> None:
+    with start(ENDING, root) as program:
+        said, wrong = program.communicate(timeout=GUARD_S)
+    assert (said, wrong) == ("python-ending\n", "")

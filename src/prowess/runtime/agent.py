@@ -294,7 +294,9 @@ class Agent(Generic[OutputT]):
 
     def close(self) -> None:
         """Closes the connections of `run_sync`. They are closed at the end of the process, too."""
-        shared_loop().run(self.aclose())
+        shared = shared_loop()
+        if not shared.is_gone:
+            shared.run(self.aclose())
 
 
 class AgentSession(Generic[OutputT]):

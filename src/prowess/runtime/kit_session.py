@@ -174,13 +174,13 @@ class KitSession:
     async def aclose(self, error: BaseException | None = None) -> None:
         """Ends what is running, and records the end. `error` is what ended the conversation, if anything did."""
         self._home.check_not_waiting([self])
-        if not self._is_closed and not self._home.is_forked:
+        if not self._is_closed and not self._home.is_gone:
             await self._home.carry(partial(self.close_here, error))
 
     def close(self, error: BaseException | None = None) -> None:
         """Does what `aclose` does, and waits for it in this thread."""
         self._home.check_not_waiting([self])
-        if not self._is_closed and not self._home.is_forked:
+        if not self._is_closed and not self._home.is_gone:
             self._home.run(partial(self.close_here, error))
 
     async def close_here(self, error: BaseException | None) -> None:
