@@ -229,6 +229,15 @@ def test_files_of_a_run_can_be_opened_whatever_they_are(root: Path, tmp_path: Pa
     assert gone.value.code == "file-gone" and "output_dir=" in str(gone.value.hint)
 
 
+def test_a_folder_with_more_files_than_are_listed_can_be_listed(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(600):
+        (folder / f"{number}.txt").touch()
+    result = make(root, [call("list_dir", path="inputs/many"), {"text": "600."}]).run_sync("how many?", files=[folder])
+    assert (result.text, result.left_out) == ("600.", ())
+
+
 def write_two(context: prowess.ToolContext) -> None:
     """Writes files."""
     context.files.write_bytes_sync("out/a.txt", b"NEW")
