@@ -55,7 +55,7 @@ def test_what_is_a_no(root: Path, said: Any, why: str | None) -> None:
 RUBBISH = ["perhaps", "", "nope", "deny", 1, 1.0, [], {}, object(), given("NO"), given("deny"), given(None), given("")]
 
 
-@pytest.mark.parametrize("said", [*RUBBISH, given("once", why=3)])
+@pytest.mark.parametrize("said", [*RUBBISH, given("once", why=3), given("once", by=3), given("once", asked="no")])
 def test_what_is_no_answer_is_never_a_yes(root: Path, said: Any) -> None:
     played = ask(root, saying(said), SCRIPT[:2])
     assert played.result.stop_reason == "waiting" and played.of("approval_answered") == []

@@ -172,6 +172,29 @@ def test_each_request_of_a_session_can_be_streamed(root: Path) -> None:
     asyncio.run(work())
 
 
+def test_a_session_serves_one_request_at_a_time_until_it_is_closed(root: Path) -> None:
+    seen: list[object] = []
+
+    async def whose(context: prowess.ToolContext) -> str:
+        await asyncio.sleep(0.05)
+        seen.append(context.deps)
+        return "ok"
+
+    async def work() -> tuple[Any, Any, Any]:
+        agent = make(root, [call("whose"), {"text": "one"}, {"text": "two"}], tools=[whose])
+        async with agent.session() as chat:
+            one, beside = await asyncio.gather(
+                chat.run("1", deps="ann"), chat.run("2", deps="bob"), return_exceptions=True
+            )
+            assert (await chat.run("3")).text == "two"
+        [late] = await asyncio.gather(chat.run("4"), return_exceptions=True)
+        return one, beside, late
+
+    one, beside, late = asyncio.run(work())
+    assert (one.text, seen) == ("one", ["ann"])
+    assert (beside.code, late.code) == ("session-in-use", "session-closed")
+
+
 def test_skills_that_are_added_later_are_seen_by_the_next_run(root: Path) -> None:
     model = ScriptedModel([{"text": "a"}, {"text": "b"}])
     agent = prowess.Agent(model, skills=root, store="memory:")
@@ -206,6 +229,15 @@ def test_files_of_a_run_can_be_opened_whatever_they_are(root: Path, tmp_path: Pa
     assert gone.value.code == "file-gone" and "output_dir=" in str(gone.value.hint)
 
 
+def test_a_folder_with_more_files_than_are_listed_can_be_listed(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(600):
+        (folder / f"{number}.txt").touch()
+    result = make(root, [call("list_dir", path="inputs/many"), {"text": "600."}]).run_sync("how many?", files=[folder])
+    assert (result.text, result.left_out) == ("600.", ())
+
+
 def write_two(context: prowess.ToolContext) -> None:
     """Writes files."""
     context.files.write_bytes_sync("out/a.txt", b"NEW")
@@ -215,7 +247,10 @@ def write_two(context: prowess.ToolContext) -> None:
 WRITE_TWO = [call("write_two"), {"text": "ok"}]
 
 
-@pytest.mark.parametrize("place", ["file", "file/below", "cwd/link", "dangling", ".git/hooks", "", "x" * 300])
+BAD_PLACES = ["file", "file/below", "cwd/link", "dangling", ".git/hooks", "", "x" * 300, "ws", "ws/workspaces"]
+
+
+@pytest.mark.parametrize("place", BAD_PLACES)
 def test_an_output_dir_that_cannot_be_used_is_refused_before_the_model_is_asked(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,7 +262,8 @@ def test_an_output_dir_that_cannot_be_used_is_refused_before_the_model_is_asked(
     model = ScriptedModel(WRITE_TWO)
     with pytest.raises(ConfigError) as caught:
         target = str(tmp_path / place) if place else ""
-        prowess.run_sync("go", model=model, tools=[write_two], store="memory:", output_dir=target)
+        own = {"workspace.dir": str(tmp_path / "ws")}
+        prowess.run_sync("go", model=model, tools=[write_two], store="memory:", output_dir=target, settings=own)
     assert caught.value.code == "output-dir-invalid" and "output_dir=" in caught.value.message
     assert not model.requests
 
@@ -426,6 +462,22 @@ def test_a_plain_approver_that_waits_for_a_person_holds_up_no_other_run() -> Non
         released.set()
         assert [each.result().text for each in waiting] == [f"done {amount}" for amount in range(8)]
     assert sorted(asked) == list(range(8))
+
+
+def test_observers_see_the_context_variables_of_the_run() -> None:
+    who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
+    seen: dict[str, set[str]] = {"plain": set(), "async": set()}
+
+    def plain(event: Any) -> None:
+        seen["plain"].add(who.get())
+
+    async def later(event: Any) -> None:
+        seen["async"].add(who.get())
+
+    who.set("ann")
+    model = ScriptedModel([{"text": "ok"}])
+    prowess.run_sync("go", model=model, skills=[], store="memory:", on_event=[plain, later])
+    assert seen == {"plain": {"ann"}, "async": {"ann"}}
 
 
 @pytest.mark.parametrize("answer", ["plain", "awaited", "async", "object"])

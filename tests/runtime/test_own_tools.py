@@ -462,3 +462,31 @@ def test_a_name_of_ours_is_refused_at_once(tmp_path: Path, name: str) -> None:
         with pytest.raises(ConfigError) as caught:
             make()
         assert caught.value.code == "tool-duplicate" and f"'{name}'" in caught.value.message
+
+
+# --- outcomes that no record can hold ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"status": "fine"},
+        {"content": 5},
+        {"code": 5},
+        {"hint": 5},
+        {"data": 5},
+        {"data": {"shop": object()}},
+        {"data": {"price": float("nan")}},
+    ],
+)
+def test_an_outcome_that_cannot_be_recorded_is_a_mistake_in_the_tool(wrong: dict[str, Any], tmp_path: Path) -> None:
+    def stock() -> prowess.Outcome:
+        """Counts."""
+        return prowess.Outcome(**{"status": "ok", **wrong})
+
+    def count(**options: Any) -> prowess.Result:
+        return run([call("stock"), {"text": "One."}], stock, store=tmp_path / "log.db", session="s", **options)
+
+    result = count()
+    assert result.ok and "stock returned an Outcome that cannot be recorded" in result.problems[0]
+    assert count().ok, "the session can be read again"

@@ -16,8 +16,9 @@ import pytest
 
 import prowess
 from agents import call
+from guard import GUARD_S
 from prowess.errors import ConfigError, ProwessError
-from prowess.events import Envelope
+from prowess.events import Envelope, ModelReplied
 from prowess.ports import Artifact, Decision, Executor, Isolation, Outcome, Place, SessionKey, ToolCall, Workspace
 from prowess.runtime.agent import AgentOptions
 from prowess.testing import MemoryArtifacts, MemoryEventLog, ScriptedModel, skill_dir
@@ -588,3 +589,42 @@ def test_the_file_of_a_store_has_its_sessions(root: Path, tmp_path: Path) -> Non
     run(root, store=f"sqlite:///{path}")
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("select count(*) from sqlite_master").fetchone()[0] > 0
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+class WrongModel:
+    """Gives one reply, whatever it is."""
+
+    name = "wrong"
+
+    def __init__(self, reply: Any) -> None:
+        self._reply = reply
+
+    async def reply(self, *args: Any, **options: Any) -> Any:
+        await asyncio.sleep(0)
+        return self._reply
+
+
+WRONG_REPLIES = [
+    None,
+    "Hello.",
+    ModelReplied(text="a", finish="end_turn"),  # pyright: ignore[reportArgumentType]
+    ModelReplied(text=5),  # pyright: ignore[reportArgumentType]
+    ModelReplied(text="a", calls=5),  # pyright: ignore[reportArgumentType]
+    ModelReplied(calls=(ToolCall(id=5, tool="list_dir", args={}),)),  # pyright: ignore[reportArgumentType]
+    ModelReplied(text="a", request_id=5),  # pyright: ignore[reportArgumentType]
+]
+
+
+@pytest.mark.parametrize("reply", WRONG_REPLIES)
+def test_a_reply_that_no_record_can_hold_ends_the_run_and_harms_no_session(reply: Any, tmp_path: Path) -> None:
+    def ask(model: Any) -> prowess.Result:
+        work = prowess.run("hi", model=model, skills=[], store=tmp_path / "log.db", session="s")
+        return asyncio.run(asyncio.wait_for(work, GUARD_S))
+
+    with pytest.raises(ProwessError) as caught:
+        ask(WrongModel(reply))
+    assert caught.value.code == "model-malformed" and "model=" in str(caught.value.hint)
+    assert ask(ScriptedModel([DONE])).text == "done"

@@ -916,3 +916,66 @@ def test_a_kit_that_nobody_closed_does_not_keep_the_process(root: Path) -> None:
     process = start(UNCLOSED, root)
     said, errors = process.communicate(timeout=GUARD_S)
     assert (said, errors, process.returncode) == ("True\n", "", 0)
+
+
+# --- what a program gives, and a record keeps -------------------------------------------------------------------------
+
+
+def test_an_id_or_a_name_that_is_no_text_is_refused_and_harms_no_record(root: Path, tmp_path: Path) -> None:
+    def open_kit() -> prowess.SkillKit:
+        return make_kit(root, store=tmp_path / "log.db", session="s", approve=None)
+
+    with open_kit() as kit:
+        kit.call_sync(*LOAD)
+        assert kit.call_sync(*RUN, id="c").status == "waiting"
+        wrong: dict[str, Any] = {
+            "id=7": lambda: kit.call_sync(*LOAD, id=7),  # pyright: ignore[reportArgumentType]
+            "by=7": lambda: kit.answer_sync("c", "once", by=7),  # pyright: ignore[reportArgumentType]
+            "call_id=7": lambda: kit.answer_sync(7, "once"),  # pyright: ignore[reportArgumentType]
+        }
+        for given, make in wrong.items():
+            with pytest.raises(ConfigError, match=given) as caught:
+                make()
+            assert caught.value.code == "option-invalid"
+    with open_kit() as kit:
+        assert [each.call_id for each in kit.waiting_sync()] == ["c"]
+
+
+def test_a_session_of_an_empty_name_is_refused_and_is_not_that_of_the_kit(root: Path) -> None:
+    with make_kit(root, user="ann", tenant="shop") as kit:
+        for given in ({"user": ""}, {"tenant": ""}, {"app": ""}, {"id": ""}, {"id": "a\nb"}):
+            with pytest.raises(StoreError) as caught:
+                kit.session(**given)
+            assert caught.value.code == "session-key-invalid"
+    with pytest.raises(StoreError) as caught:
+        prowess.run_sync("hi", model=ScriptedModel([{"text": "a"}]), skills=root, store="memory:", session="")
+    assert caught.value.code == "session-key-invalid"
+
+
+ENDING = """
+    import sys, prowess
+    from prowess import ConfigError
+
+    class Owner:
+        def __init__(self):
+            self.kit = prowess.SkillKit(sys.argv[1], store="memory:", artifacts="memory:")
+            self.agent = prowess.Agent("offline", skills=sys.argv[1], store="memory:")
+
+        def __del__(self):
+            self.agent.close()
+            self.kit.close()
+            try:
+                self.agent.run_sync("hi")
+            except ConfigError as error:
+                print(error.code)
+
+    owner = Owner()
+    owner.kit.call_sync("skill_load", {"skill": "demo"})
+    owner.agent.run_sync("hi")
+"""
+
+
+def test_an_object_that_is_deleted_at_the_end_of_python_does_not_wait_for_ever(root: Path) -> None:
+    with start(ENDING, root) as program:
+        said, wrong = program.communicate(timeout=GUARD_S)
+    assert (said, wrong) == ("python-ending\n", "")

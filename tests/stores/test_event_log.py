@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from guard import GUARD_S
 from postgres_server import Server, running_server
 from prowess.core.events import Envelope, NoteAppended, TextDelta, UnknownEvent
 from prowess.core.ports import EventLog
@@ -509,6 +510,30 @@ def test_entering_opens_and_a_closed_log_says_so(db: Path) -> None:
 
     asyncio.run(go())
     assert db.exists()
+
+
+FORKED = """
+import asyncio, os, sys
+from prowess import ProwessError, SqliteEventLog
+
+log = SqliteEventLog(sys.argv[1])
+asyncio.run(log.sessions())
+if os.fork() == 0:
+    try:
+        asyncio.run(log.sessions())
+    except ProwessError as error:
+        print(error.code, flush=True)
+    asyncio.run(log.close())
+    os._exit(0)
+os.wait()
+print(asyncio.run(log.sessions()))
+"""
+
+
+def test_after_a_fork_it_is_refused_in_the_child_alone(db: Path) -> None:
+    command = [sys.executable, "-c", FORKED, str(db)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GUARD_S)
+    assert done.stdout.splitlines() == ["store-forked", "[]"], done.stderr
 
 
 # What a child does: append one event after the other, and say so on stdout after each.

@@ -182,7 +182,7 @@ def test_a_folder_with_many_entries_is_cut_and_says_so(tell: Any) -> None:
 
     outcome = tell(story)
     lines = outcome.content.splitlines()
-    assert len(lines) == 501 and "700 more" in lines[-1] and outcome.data["left_out"] == 700
+    assert len(lines) == 501 and "700 more" in lines[-1] and outcome.data["not_shown"] == 700
 
 
 def test_names_are_anybodys_text(tell: Any) -> None:

@@ -6,6 +6,7 @@ A ThreadPoolExecutor with one thread takes twice as long per job, which matters 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -23,6 +24,12 @@ class OneThread:
         self._line: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._pid = os.getpid()  # process that has the thread
+
+    @property
+    def is_forked(self) -> bool:
+        """True in a process that was forked since the start. It has no copy of the thread."""
+        return self._thread is not None and self._pid != os.getpid()
 
     def ask(self, work: Callable[[], T]) -> asyncio.Future[T]:
         if self._thread is None:
@@ -38,6 +45,7 @@ class OneThread:
     def _start(self) -> None:
         with self._lock:
             if self._thread is None:  # a daemon, so that a log that was not closed does not keep the process alive
+                self._pid = os.getpid()
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
 

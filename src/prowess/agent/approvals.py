@@ -196,8 +196,8 @@ def approval_keys(capability: str, *, isolated: bool) -> tuple[str, ...]:
 def parse_answer(call_id: str, said: object) -> ApprovalAnswered | None:
     """Parses an answer: `once`, `yes`, `run`, `always`, `no`, `no, because …`, True or False. None if invalid."""
     if isinstance(said, ApprovalAnswered):
-        is_known = said.answer in get_args(Answer)
-        return said if is_known and isinstance(said.why, str | None) else None
+        is_known = said.answer in get_args(Answer) and isinstance(said.asked, bool)
+        return said if is_known and isinstance(said.why, str | None) and isinstance(said.by, str | None) else None
     if isinstance(said, bool):
         said = "once" if said else "no"
     if not isinstance(said, str):

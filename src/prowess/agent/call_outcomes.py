@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 from prowess._internal.own_line import describe_error, find_own_line
 from prowess.agent.call_policy import CallFacts
+from prowess.core.codec import from_json, to_json
 from prowess.core.events import ApprovalAnswered
 from prowess.core.isolation import record_isolation
 from prowess.core.ports import CallGrant
@@ -63,6 +65,20 @@ def make_raised(call: ToolCall, error: Exception) -> Outcome:
     data = {"raised": type(error).__name__, "at": find_own_line(error)}
     hint = "This is a mistake in the tool, not in the call."
     return Outcome(status="failed", code="tool-raised", content=text[:2000], hint=hint, data=data)
+
+
+def as_recordable(call: ToolCall, outcome: Outcome) -> Outcome:
+    """Returns the outcome, or a failure in its place if no record could hold it. A tool is foreign code."""
+    if call.tool in TOOLS:
+        return outcome
+    try:
+        text = json.dumps(to_json(outcome), allow_nan=False)
+        from_json(Outcome, json.loads(text))
+        return outcome
+    except (TypeError, ValueError, RecursionError) as error:
+        content = f"{call.tool} returned an Outcome that cannot be recorded: {error}"
+    hint = "This is a mistake in the tool, not in the call."
+    return Outcome(status="failed", code="tool-result", content=content[:2000], hint=hint)
 
 
 def add_files(outcome: Outcome, grant: CallGrant) -> Outcome:

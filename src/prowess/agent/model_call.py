@@ -18,14 +18,16 @@ from prowess.agent.context import ModelRequest
 from prowess.agent.context.state import AnsweredCall
 from prowess.agent.prompt import list_offer
 from prowess.agent.toolkit import Toolkit
+from prowess.core.codec import from_json, to_json
 from prowess.core.events import CallDelta, ModelReplied, ModelRetried, TextDelta
 from prowess.core.ports import SkillsInRequest
 from prowess.core.values import Message, Part, ToolCall
-from prowess.errors import ModelError, ModelOverloaded
+from prowess.errors import ModelError, ModelMalformed, ModelOverloaded
 from prowess.policy.secrets import Redactor
 
 MAX_PICTURE = 8 << 20
 
+_FOREIGN = "This is a mistake in the object given as model=."
 _MOST_BRACKETS = 100  # fewer cannot be nested too deeply
 
 
@@ -60,7 +62,9 @@ async def ask(
         number += 1
         shown.start()
         try:
-            reply = await _reply(agent, request, kit, shown)
+            reply: object = await _reply(agent, request, kit, shown)
+            if not isinstance(reply, ModelReplied):
+                raise ModelMalformed(f"The model returned an object of {type(reply).__name__}.", hint=_FOREIGN)
             shown.finish()
             return reply
         except ModelError as error:
@@ -166,7 +170,16 @@ def _wait(error: ModelError, number: int, retry_policy: RetryPolicy) -> float:
 
 
 def clean(reply: ModelReplied, known: Collection[str]) -> ModelReplied:
-    """Makes a reply storable as text and JSON, and makes call ids unique in the session."""
+    """Makes a reply storable as text and JSON, and makes call ids unique in the session. ModelMalformed if it has a
+    value of another type, which no record could hold: a model may be foreign code."""
+    try:
+        return from_json(ModelReplied, to_json(_clean(reply, known)))
+    except (AttributeError, TypeError, ValueError) as error:
+        message = f"The reply of the model cannot be recorded: {error}"
+        raise ModelMalformed(message[:500], hint=_FOREIGN) from error
+
+
+def _clean(reply: ModelReplied, known: Collection[str]) -> ModelReplied:
     seen = set(known)
     calls: list[ToolCall] = []
     for number, call in enumerate(reply.calls, 1):

@@ -10,6 +10,8 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 from queue import Empty, Full, Queue
 from typing import Any, Protocol, runtime_checkable
 
@@ -101,7 +103,8 @@ class _ThreadFeed(ObserverFeed):
 
     def put(self, envelope: Envelope | Callable[[], object]) -> None:
         if self._thread is None:  # a daemon, because a blocked observer must not keep the process alive
-            self._thread = threading.Thread(target=self._run, name="prowess-observer", daemon=True)
+            work = partial(copy_context().run, self._run)
+            self._thread = threading.Thread(target=work, name="prowess-observer", daemon=True)
             self._thread.start()
         try:
             self._queue.put_nowait(envelope)

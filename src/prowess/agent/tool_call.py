@@ -24,6 +24,7 @@ from prowess.agent.call_outcomes import (
     MAX_CONTENT,
     NOT_BEGUN,
     add_files,
+    as_recordable,
     decide_answered,
     make_failed,
     make_interrupted,
@@ -357,6 +358,9 @@ class ToolCallRunner:
             if not isinstance(result, Spawn):
                 if call.tool == "ask_user" and "problem" in result.data:
                     self._record.note_problem(str(result.data["problem"]))
+                result = as_recordable(call, result)
+                if result.code == "tool-result":
+                    self._record.note_problem(result.content)
                 return add_files(result, grant) if grant.made else result
             if spawn is None:
                 raise ToolFailed("The tool asked for a child run, but child runs are disabled here.")

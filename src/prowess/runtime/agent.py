@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from threading import Event
@@ -24,6 +24,7 @@ from prowess.agent.session import Session
 from prowess.core.events import Envelope, ProtocolName
 from prowess.core.ports import Asker, Model
 from prowess.core.values import Message, Plan, Usage
+from prowess.errors import ConfigError
 from prowess.runtime.arguments import (
     AnyTools,
     Approve,
@@ -254,7 +255,11 @@ class Agent(Generic[OutputT]):
         self._was_used = True
         with PythonDoor():
             async with open_session(self._runtime, options) as opened:
-                yield AgentSession(opened, self._observers, store=self._find_store())
+                chat: AgentSession[OutputT] = AgentSession(opened, self._observers, store=self._find_store())
+                try:
+                    yield chat
+                finally:
+                    chat._is_closed = True
 
     def _find_store(self) -> list[str] | None:
         """Returns the options that name the store to a command; None if no other process can open it."""
@@ -289,7 +294,9 @@ class Agent(Generic[OutputT]):
 
     def close(self) -> None:
         """Closes the connections of `run_sync`. They are closed at the end of the process, too."""
-        shared_loop().run(self.aclose())
+        shared = shared_loop()
+        if not shared.is_gone:
+            shared.run(self.aclose())
 
 
 class AgentSession(Generic[OutputT]):
@@ -302,6 +309,8 @@ class AgentSession(Generic[OutputT]):
         self._session = session
         self._observers = observers
         self._store = store
+        self._is_closed = False
+        self._is_running = False
 
     def __repr__(self) -> str:
         return f"AgentSession({self.id!r})"
@@ -343,13 +352,14 @@ class AgentSession(Generic[OutputT]):
         """Runs one request to its end, with the conversation so far. `deps` replaces those of the agent."""
         session = self._session
         recorder = session.kit.recorder
-        with PythonDoor():
+        with PythonDoor(), self._alone():
             check_options(resume=resume, output_dir=output_dir)
-            folder = None if output_dir is None else check_output_dir(output_dir)
+            workspaces = session.kit.work.options.dir
+            folder = None if output_dir is None else check_output_dir(output_dir, workspaces)
             paths, names = as_paths(files), as_names(use)
             async with recorder.watched_by([*self._observers, *as_observers(on_event)]):
                 result = await session.run(request, skills=names, files=paths, resume=resume, deps=deps)
-        problems = tuple(recorder.problems)  # now the observers have seen all of it
+            problems = tuple(recorder.problems)  # now the observers have seen all of it
         result = replace(result, problems=problems, to_answer=self._find_command(result))
         if folder is None:
             return result
@@ -360,6 +370,22 @@ class AgentSession(Generic[OutputT]):
         finally:
             stop.set()  # a cancellation is raised when the file that is being written is whole
             await asyncio.wait([copying])
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuses a request after the end of the session, and one beside another: they would share the record and the
+        `deps` of tools."""
+        if self._is_closed:
+            hint = "Open another one: with the same id it goes on."
+            raise ConfigError(f"The session '{self.id}' is closed.", code="session-closed", hint=hint)
+        if self._is_running:
+            hint = "Wait until the other request has ended, or open another session."
+            raise ConfigError(f"The session '{self.id}' is in use.", code="session-in-use", hint=hint)
+        self._is_running = True
+        try:
+            yield
+        finally:
+            self._is_running = False
 
     def _find_command(self, result: Result[OutputT]) -> str:
         """Returns the command that answers the first call that waits."""

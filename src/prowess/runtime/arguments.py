@@ -115,9 +115,9 @@ def check_fields(options: object, *names: str) -> None:
 
 
 _OPTIONS: Mapping[str, tuple[Any, ...]] = {  # values that a keyword can have, and their types
-    **dict.fromkeys(("instructions", "prefix", "tenant", "app", "user"), (str,)),
+    **dict.fromkeys(("instructions", "prefix", "tenant", "app", "user", "call_id"), (str,)),
     **dict.fromkeys(("summarise", "resume", "must_exist"), (bool,)),
-    "session": (str, None),
+    **dict.fromkeys(("session", "id", "by"), (str, None)),
     "settings": (Mapping, None),
     "limits": (Limits, Mapping, None),
     "load_mode": (*get_args(LoadMode), None),

@@ -252,7 +252,7 @@ async def _open_kit(
 ) -> tuple[Toolkit, EventLog]:
     config = runtime.config
     places = runtime.places
-    session = options.session or new_session()
+    session = new_session() if options.session is None else options.session
     key = SessionKey(tenant=options.tenant, app=options.app, user=options.user, session=session)
     store = store_name(config, places) if options.log is None else name_log(options.log, places.project)
     if options.session is not None or config.store != "memory:":  # a new session in memory is known to nobody else

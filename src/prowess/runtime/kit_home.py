@@ -103,6 +103,11 @@ class KitHome:
     def is_forked(self) -> bool:
         return self._thread.is_forked
 
+    @property
+    def is_gone(self) -> bool:
+        """True when its sessions cannot be closed any more, and need not be."""
+        return self._thread.is_gone
+
     def check_not_waiting(self, sessions: Container[object]) -> None:
         """Refuses to close sessions from one of their own calls, which would wait for itself."""
         if any(owner in sessions for owner in find_waiting_sessions()):
@@ -112,14 +117,14 @@ class KitHome:
     async def aclose(self, error: BaseException | None) -> None:
         """Closes the sessions, and ends the thread."""
         self.check_not_waiting(self.sessions)
-        if self.opened and not self.is_forked:
+        if self.opened and not self.is_gone:
             await self.carry(partial(self._close_sessions, error))
         self.is_closed = True
         await asyncio.to_thread(self._end)
 
     def close(self, error: BaseException | None) -> None:
         self.check_not_waiting(self.sessions)
-        if self.opened and not self.is_forked:
+        if self.opened and not self.is_gone:
             self.run(partial(self._close_sessions, error))
         self.is_closed = True
         self._end()

@@ -27,6 +27,7 @@ from prowess.core.events import RunStarted
 from prowess.core.values import Decision, Outcome, Question, ToolCall, ToolSpec
 from prowess.errors import ConfigError
 from prowess.records.pending import Waiting
+from prowess.runtime.arguments import check_options
 from prowess.runtime.callers import OnOutput, watch_output
 from prowess.runtime.factories import KitOptions, open_kit
 from prowess.runtime.kit_home import KitHome, make_version
@@ -181,13 +182,13 @@ class KitSession:
     async def aclose(self, error: BaseException | None = None) -> None:
         """Ends what is running, and records the end. `error` is what ended the conversation, if anything did."""
         self._home.check_not_waiting([self])
-        if not self._is_closed and not self._home.is_forked:
+        if not self._is_closed and not self._home.is_gone:
             await self._home.carry(partial(self.close_here, error))
 
     def close(self, error: BaseException | None = None) -> None:
         """Does what `aclose` does, and waits for it in this thread."""
         self._home.check_not_waiting([self])
-        if not self._is_closed and not self._home.is_forked:
+        if not self._is_closed and not self._home.is_gone:
             self._home.run(partial(self.close_here, error))
 
     async def close_here(self, error: BaseException | None) -> None:
@@ -242,6 +243,7 @@ class KitSession:
         return texts
 
     async def _call(self, tool: str, args: CallArguments, id: str | None, on_output: OnOutput | None) -> KitOutcome:
+        check_options(id=id)
         kit = await self._open()
         await kit.begin()
         id = id or kit.new_call_id("call")
@@ -276,6 +278,7 @@ class KitSession:
         return replace(renamed, content=render_outcome(renamed), data=data)
 
     async def _decide(self, tool: str, args: CallArguments, id: str | None) -> Decision:
+        check_options(id=id)
         kit = await self._open()
         call = self._make_call(tool, args, id or "")
         return await kit.calls.foresee(call)
@@ -300,6 +303,7 @@ class KitSession:
         return Question(call_id=call.id, tool=tool, args=call.args, why=waiting.why, about=about)
 
     async def _answer(self, call_id: str, said: str | bool, by: str | None) -> None:
+        check_options(call_id=call_id, by=by)
         answer = parse_answer(call_id, said)
         if answer is None:
             message = f"{said!r:.80} is no answer."

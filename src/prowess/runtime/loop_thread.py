@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -47,9 +48,18 @@ class LoopThread:
                 self._loop, self._thread = loop, thread
             return self._loop
 
+    @property
+    def is_gone(self) -> bool:
+        """True when nothing can run here any more: in a forked process, and while Python ends."""
+        return self.is_forked or sys.is_finalizing()
+
     def run(self, work: Coroutine[Any, Any, T], wait: Callable[[Future[None]], None] = Future.result) -> T:
         """Waits in the calling thread. Ctrl-C cancels the work, and is raised when the work has ended. `wait` may do
         something else meanwhile, until its future is done."""
+        if sys.is_finalizing():  # a thread would not start, and this one wait for ever
+            work.close()
+            hint = "Make it before the program ends, not in `__del__`."
+            raise ConfigError("Python is ending, so no call can be made.", code="python-ending", hint=hint)
         if threading.current_thread() is self._thread:
             work.close()
             message = "The loop that makes this call cannot wait for itself."

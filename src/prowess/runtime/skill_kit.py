@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 from prowess.agent.toolkit_options import Offer
 from prowess.core.ports import Asker, EventLog
-from prowess.core.values import Decision, Finding, Question, ToolSpec
+from prowess.core.values import Decision, Finding, Question, SessionKey, ToolSpec
 from prowess.runtime.arguments import (
     AnyTools,
     Approve,
@@ -151,13 +151,16 @@ class SkillKit:
         What is not given is as for the kit. Observers, files and skills in use are added to those of the kit.
         """
         kits = self._home.options
-        user, tenant, app = user or kits.user, tenant or kits.tenant, app or kits.app
+        user = kits.user if user is None else user
+        tenant = kits.tenant if tenant is None else tenant
+        app = kits.app if app is None else app
         check_options(session=id, must_exist=must_exist, user=user, tenant=tenant, app=app)
+        key = SessionKey(session=new_session() if id is None else id, user=user, tenant=tenant, app=app)
         check_asker(ask)
         approver = as_callers_approver(make_approver(approve, list_names(kits.toolsets)))
         options = replace(
             kits,
-            session=id or new_session(),
+            session=key.session,
             user=user,
             tenant=tenant,
             app=app,

@@ -231,7 +231,7 @@ class SqliteEventLog:
 
     async def close(self) -> None:
         """Closes the log after the running work is finished."""
-        if self._closed:
+        if self._closed or self._thread.is_forked:
             return
         self._closed = True
         await self._thread.ask(self._close)
@@ -250,6 +250,9 @@ class SqliteEventLog:
         """Asks the thread to do the work with its connection."""
         if self._closed:
             raise StoreError(f"{self.path} is closed.", code="store-closed", hint="Open the log again.")
+        if self._thread.is_forked:
+            message = f"{self.path} was opened before this process was forked."
+            raise StoreError(message, code="store-forked", hint="Open a log in each worker process, after the fork.")
         return self._thread.ask(lambda: self._work(work))
 
     def _now(self) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, NamedTuple
 
+from prowess._internal.paths import is_inside
 from prowess.errors import ConfigError, ProwessError, WorkspaceError, in_one_line
 from prowess.workspace.dirfd import open_file
 from prowess.workspace.export import find_outside, is_named, open_outside
@@ -153,13 +154,17 @@ def copy_files(
     return CopiedFiles(tuple(copied), tuple(warnings))
 
 
-def check_output_dir(output_dir: str | os.PathLike[str]) -> str:
-    """Returns the path of a folder for files of a run, without links. It need not exist. ConfigError if it cannot."""
+def check_output_dir(output_dir: str | os.PathLike[str], workspaces: str) -> str:
+    """Returns the path of a folder for files of a run, without links. It need not exist. ConfigError if it cannot be
+    used, or is in the folder of all workspaces."""
     folder = os.path.expanduser(os.fspath(output_dir))
     try:
         if not folder:
             raise FileNotFoundError(errno.ENOENT, "it is empty")
-        return find_outside(os.getcwd(), folder)
+        found = find_outside(os.getcwd(), folder)
+        if is_inside(os.path.realpath(workspaces), found):
+            raise PermissionError(errno.EACCES, "Prowess keeps its workspaces there")
+        return found
     except (OSError, ProwessError) as error:
         why = getattr(error, "strerror", None) or getattr(error, "message", "")
         why = why.rstrip(".")

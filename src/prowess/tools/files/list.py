@@ -92,7 +92,7 @@ class ListDir(WorkTool):
         if seen == MAX_COUNTED:
             lines.append(f"(only the first {MAX_COUNTED} entries were looked at)")
         path = shown(ref.name)
-        data = {"path": path, "count": len(listed), "left_out": left_out, "paths": [path]}
+        data = {"path": path, "count": len(listed), "not_shown": left_out, "paths": [path]}
         return Outcome(status="ok", content="\n".join(lines), data=data)
 
     def _entries(self, ref: FileRef, depth: int, root: str) -> Iterator[FolderEntry]:
