@@ -477,6 +477,10 @@ def test_a_name_of_ours_is_refused_at_once(tmp_path: Path, name: str) -> None:
         {"data": 5},
         {"data": {"shop": object()}},
         {"data": {"price": float("nan")}},
+        {"data": {"output_files": 5}},
+        {"data": {"output_files": [{"name": "out/a.txt"}]}},
+        {"data": {"left_out": [{}]}},
+        {"data": {"staged_inputs": True}},
     ],
 )
 def test_an_outcome_that_cannot_be_recorded_is_a_mistake_in_the_tool(wrong: dict[str, Any], tmp_path: Path) -> None:

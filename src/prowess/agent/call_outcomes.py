@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -68,17 +69,30 @@ def make_raised(call: ToolCall, error: Exception) -> Outcome:
 
 
 def as_recordable(call: ToolCall, outcome: Outcome) -> Outcome:
-    """Returns the outcome, or a failure in its place if no record could hold it. A tool is foreign code."""
+    """Returns the outcome, or a failure in its place if no record could hold it, or if it has no files where files of
+    a run are read. A tool is foreign code."""
     if call.tool in TOOLS:
         return outcome
     try:
         text = json.dumps(to_json(outcome), allow_nan=False)
-        from_json(Outcome, json.loads(text))
+        _check_files(from_json(Outcome, json.loads(text)).data)
         return outcome
     except (TypeError, ValueError, RecursionError) as error:
         content = f"{call.tool} returned an Outcome that cannot be recorded: {error}"
     hint = "This is a mistake in the tool, not in the call."
     return Outcome(status="failed", code="tool-result", content=content[:2000], hint=hint)
+
+
+def _check_files(data: Mapping[str, Any]) -> None:
+    for name in ("output_files", "left_out", "staged_inputs", "artifact_files"):
+        rows = data.get(name, [])
+        is_list = isinstance(rows, list)
+        if is_list and name == "output_files":
+            is_list = all(isinstance(row, dict) and {"name", "mime_type", "size_bytes"} <= row.keys() for row in rows)
+        if is_list and name == "left_out":
+            is_list = all(isinstance(row, str) for row in rows)
+        if not is_list:
+            raise TypeError(f"data[{name!r}] is no list of files.")
 
 
 def add_files(outcome: Outcome, grant: CallGrant) -> Outcome:
