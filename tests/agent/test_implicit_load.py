@@ -469,6 +469,21 @@ def test_for_every_event_that_a_process_dies_at(root: Path) -> None:
     assert outcomes[:4] == ["ok"] * 4 and set(outcomes[5:]) == {"interrupted"}, "only a call that had begun is not made"
 
 
+@isolated
+def test_a_call_that_a_process_died_in_keeps_the_place_of_the_instructions(root: Path) -> None:
+    """They stand in the result of the call, so the next request extends the one before it."""
+    whole = play(root, [RUN, DONE], log=MemoryEventLog(), session="s", load_mode="session")
+    events = [each for each in whole.envelopes if not each.event.type.endswith("_delta")]
+    first = whole.of("model_replied")[0]["calls"][0]["id"]
+    ended = next(n for n, each in enumerate(events) if is_acted(each, first))
+    resumed = play(root, [DONE], {"resume": True}, log=cut(events[:ended]), session="s", load_mode="session")
+    assert result_text(resumed).startswith("loaded: demo\n<skill_content")
+    assert in_order(result_text(resumed), "DEMO-BODY", "interrupted [interrupted]")
+    assert [role for role, text in resumed.texts() if "DEMO-BODY" in text] == ["tool"]
+    before = resumed.of("epoch_started")[0]["first_changed"]
+    assert before == whole.of("model_requested")[0]["bytes"]
+
+
 def is_acted(envelope: Envelope, call_id: str) -> bool:
     return envelope.event.type == "call_acted" and envelope.event.call_id == call_id
 
