@@ -164,7 +164,8 @@ def went_parts(item: AnsweredCall) -> list[Part]:
     """Says the same in the place of texts that the model did not ask for."""
     if item.own or not shows(item.outcome):
         return []
-    text = make_safe(f"{item.outcome.content} ({_WENT})")
+    content = without_above(item, ()).outcome.content
+    text = make_safe(f"{content} ({_WENT})")
     return [Part(text=render_note(text), ref="note:context")]
 
 
