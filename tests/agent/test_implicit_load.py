@@ -413,6 +413,22 @@ def test_in_every_load_mode_and_placement(root: Path, load_mode: str, placement:
     assert "loaded: demo" in result_text(played, 4), "the result of the first turn is still what it was"
 
 
+@isolated
+@pytest.mark.parametrize("placement", ["tool_result", "system"])
+def test_a_later_turn_is_told_that_the_body_is_gone_and_not_that_it_is_above(root: Path, placement: str) -> None:
+    played = play(root, [RUN, DONE, DONE], "one", "two", load_mode="turn", placement=placement)
+    assert "text, which is above" in result_text(played, 1)
+    gone = "loaded: demo (unloaded after that turn; load it again if you need it)"
+    assert result_text(played, 2) == f"{gone}\nsaid hi", "the result of the program stays as it is"
+
+
+@isolated
+def test_a_body_that_was_unloaded_is_not_said_to_be_above(root: Path) -> None:
+    replies = [RUN, call("skill_unload", skill="demo"), DONE, DONE]
+    played = play(root, replies, "one", "two", load_mode="session")
+    assert "text, which is above" in result_text(played, 1) and "text, which is above" not in result_text(played, 3)
+
+
 def test_structured_actions(root: Path) -> None:
     action = {"type": "load_resource", "skill": {"name": "demo"}, "relative_path": "references/more.md"}
     final = {"action": {"type": "final_answer", "content": "done"}}

@@ -157,6 +157,9 @@ def render_went(item: AnsweredCall) -> AnsweredCall:
     had_text = shows(item.outcome) or item.outcome.data.get("above")
     if not had_text:
         return item
+    loaded = item.outcome.data.get("loaded")
+    if isinstance(loaded, str):  # for this call, whose own result is not gone
+        return _with_data(item, loaded=f"{loaded} ({_WENT})")
     return _with_content(item, f"{item.outcome.content} ({_WENT})")
 
 
@@ -170,14 +173,17 @@ def went_parts(item: AnsweredCall) -> list[Part]:
 
 
 def without_above(item: AnsweredCall, told: Collection[str | None]) -> AnsweredCall:
-    """Replaces a result that points to texts above by its stub, if the refs of these texts are not among `told`."""
+    """Replaces a result that points to texts above by its stub, if the refs of these texts are not among `told`. A call
+    that was made early points to the body that it loaded."""
     data = item.outcome.data
     above = data.get("above")
     stub = data.get("stub")
-    if not isinstance(above, list) or not isinstance(stub, str):
-        return item
     skill = str(data.get("skill"))
     digest = str(data.get("digest"))
+    if data.get("early") is True and part_ref(skill, digest) not in told:
+        return _with_data(item, early=False)
+    if not isinstance(above, list) or not isinstance(stub, str):
+        return item
     if all(part_ref(skill, digest, path) in told for path in above):
         return item
     return _with_content(item, stub)
@@ -185,6 +191,11 @@ def without_above(item: AnsweredCall, told: Collection[str | None]) -> AnsweredC
 
 def _with_content(item: AnsweredCall, content: str) -> AnsweredCall:
     outcome = replace(item.outcome, content=content)
+    return item._replace(outcome=outcome)
+
+
+def _with_data(item: AnsweredCall, **changed: Any) -> AnsweredCall:
+    outcome = replace(item.outcome, data={**item.outcome.data, **changed})
     return item._replace(outcome=outcome)
 
 
