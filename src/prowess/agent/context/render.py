@@ -135,7 +135,8 @@ def join(last: Message | None, item: Item, message: Message) -> list[Message]:
     if message.role != "user" or last.role == "system":
         return [last, message]
     if isinstance(item, Asked) and not _is_summary(last):
-        is_answered = last.role == "assistant" and not last.calls
+        said = any((part.text or "").strip() for part in last.parts)  # an empty reply is not sent
+        is_answered = last.role == "assistant" and not last.calls and said
         return [last, message] if is_answered else [last, STOPPED, message]
     if last.role == "assistant":
         return [last, message]
