@@ -390,6 +390,22 @@ def test_skills_in_use_are_limited(root: Path) -> None:
     assert in_order(result_text(played), "unloaded to make room: demo", "OTHER-BODY", "OTHER-DOC")
 
 
+def test_what_a_load_made_room_for_is_said_once(root: Path) -> None:
+    other = call("skill_read", skill="other", path="a.md")
+    played = play(root, [READ, other, DONE], settings={"skills.max_loaded": 1})
+    assert result_text(played).count("unloaded to make room: demo") == 1
+    assert not [each["text"] for each in played.of("note_appended") if each["kind"] == "skill"]
+
+
+@pytest.mark.parametrize("path", ["references/more.md", "SKILL.md"])
+def test_a_load_whose_text_was_above_is_gone_in_the_next_turn(root: Path, path: str) -> None:
+    other = call("skill_read", skill="other", path="a.md")
+    again = call("skill_read", skill="demo", path=path)
+    played = play(root, [READ, other, again, DONE, DONE], "one", "two", settings={"skills.max_loaded": 1})
+    last = played.texts(4)[-3][1]
+    assert last.startswith("loaded: demo (unloaded after that turn; load it again") and last.count("loaded: demo") == 1
+
+
 def test_reads_that_are_made_at_the_same_time_load_a_skill_once(root: Path) -> None:
     reads = [("skill_read", {"skill": "demo", "path": path}) for path in ("references/more.md", "scripts/say.sh")]
     played = play(root, [calls(*reads, ("skill_read", {"skill": "other", "path": "a.md"})), DONE])

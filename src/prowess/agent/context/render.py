@@ -155,12 +155,12 @@ _WENT = "unloaded after that turn; load it again if you need it"
 
 def render_went(item: AnsweredCall) -> AnsweredCall:
     """Says in the result of an earlier turn that the texts that it showed are gone."""
-    had_text = shows(item.outcome) or item.outcome.data.get("above")
-    if not had_text:
-        return item
     loaded = item.outcome.data.get("loaded")
     if isinstance(loaded, str):  # for this call, whose own result is not gone
         return _with_data(item, loaded=f"{loaded} ({_WENT})")
+    had_text = shows(item.outcome) or item.outcome.data.get("above")
+    if not had_text:
+        return item
     return _with_content(item, f"{item.outcome.content} ({_WENT})")
 
 
