@@ -241,3 +241,17 @@ def test_a_run_that_goes_on_after_an_error_keeps_the_results_of_the_request_befo
     resumed = play(tmp_path, [{"text": "done"}], {"resume": True}, **given)
     assert not resumed.of("call_acted")
     assert [text for role, text in resumed.texts() if role == "tool"] == ["counted 1"]
+
+
+def test_a_skill_keeps_the_front_matter_that_it_was_loaded_with(tmp_path: Path, make_skill: Any) -> None:
+    """In the next process, too, though the file was edited: its `allowed-tools`, and the names of its arguments."""
+    folder = tmp_path / "narrow"
+    front = "name: narrow\ndescription: N.\nargument-hint: <what>\nallowed-tools: Bash(git:*)\n"
+    make_skill(folder, front=front, body="Do it.\n")
+    given: dict[str, Any] = {"log": MemoryEventLog(), "session": "s", "load_mode": "session"}
+    first = play(tmp_path, [{"text": "done"}], "/narrow it", **given)
+    make_skill(folder, front="name: narrow\ndescription: N.\n", body="Do it.\n")
+    run = call("skill_run", skill="narrow", command="echo hi")
+    second = play(tmp_path, [run, {"text": "done"}], "go on", **given)
+    assert second.outcomes[0]["data"]["rule"] == "allowed-tools:explicit:narrow"
+    assert "$what = it" in first.text() and first.texts()[1] == second.texts()[1]
