@@ -516,6 +516,17 @@ def test_a_call_that_a_process_died_in_keeps_the_place_of_the_instructions(root:
     assert before == whole.of("model_requested")[0]["bytes"]
 
 
+def test_no_call_has_the_id_of_the_load_of_another(root: Path) -> None:
+    """Else a process that goes on would take the load for its result, and not make it."""
+    write = {"id": "a-load", "tool": "write_file", "args": {"path": "work/a.txt", "content": "A"}}
+    replies = [{"calls": [{**READ["calls"][0], "id": "a"}, write]}, DONE]
+    whole = play(root, replies, log=MemoryEventLog(), session="s")
+    events = [each for each in whole.envelopes if not each.event.type.endswith("_delta")]
+    ended = next(n for n, each in enumerate(events, 1) if is_acted(each, "a"))
+    resumed = play(root, [DONE], {"resume": True}, log=cut(events[:ended]), session="s")
+    assert [each["call"]["tool"] for each in resumed.of("call_planned")] == ["write_file"]
+
+
 def is_acted(envelope: Envelope, call_id: str) -> bool:
     return envelope.event.type == "call_acted" and envelope.event.call_id == call_id
 
