@@ -286,6 +286,19 @@ def test_within_an_epoch_the_request_only_grows_and_what_is_asked_for_reaches_it
     shutil.rmtree(root)
 
 
+def test_the_stub_of_a_skill_that_was_loaded_again_points_to_nothing_above(tmp_path: Path, make_skill: Any) -> None:
+    write_library(tmp_path, make_skill)
+    docs = (
+        "skill_select_docs",
+        {"skill": "beta", "docs": ["references/beta-one.md"]},
+    )  # loads it, as alpha took its room
+    replies = [calls(("skill_load", {"skill": "beta"})), calls(("skill_load", {"skill": "alpha"}), docs)]
+    settings = {"skills.max_loaded": 1}
+    played = play(tmp_path, [*replies, {"text": "one"}, {"text": "two"}], "go", "go on", settings=settings)
+    assert "its instructions are above" in played.text(2) and "its instructions are above" not in played.text(3)
+    assert "loaded: beta" in played.text(3)
+
+
 def test_only_skills_that_are_loaded_are_opened(tmp_path: Path, make_skill: Any) -> None:
     write_library(tmp_path, make_skill)
     opened: set[str] = set()

@@ -390,6 +390,22 @@ def test_skills_in_use_are_limited(root: Path) -> None:
     assert in_order(result_text(played), "unloaded to make room: demo", "OTHER-BODY", "OTHER-DOC")
 
 
+def test_what_a_load_made_room_for_is_said_once(root: Path) -> None:
+    other = call("skill_read", skill="other", path="a.md")
+    played = play(root, [READ, other, DONE], settings={"skills.max_loaded": 1})
+    assert result_text(played).count("unloaded to make room: demo") == 1
+    assert not [each["text"] for each in played.of("note_appended") if each["kind"] == "skill"]
+
+
+@pytest.mark.parametrize("path", ["references/more.md", "SKILL.md"])
+def test_a_load_whose_text_was_above_is_gone_in_the_next_turn(root: Path, path: str) -> None:
+    other = call("skill_read", skill="other", path="a.md")
+    again = call("skill_read", skill="demo", path=path)
+    played = play(root, [READ, other, again, DONE, DONE], "one", "two", settings={"skills.max_loaded": 1})
+    last = played.texts(4)[-3][1]
+    assert last.startswith("loaded: demo (unloaded after that turn; load it again") and last.count("loaded: demo") == 1
+
+
 def test_reads_that_are_made_at_the_same_time_load_a_skill_once(root: Path) -> None:
     reads = [("skill_read", {"skill": "demo", "path": path}) for path in ("references/more.md", "scripts/say.sh")]
     played = play(root, [calls(*reads, ("skill_read", {"skill": "other", "path": "a.md"})), DONE])
@@ -411,6 +427,22 @@ def test_in_every_load_mode_and_placement(root: Path, load_mode: str, placement:
     assert played.text(2).count("DEMO-BODY") == (load_mode != "once" or placement == "tool_result")
     assert played.text(4).count("DEMO-BODY") == (load_mode == "session")
     assert "loaded: demo" in result_text(played, 4), "the result of the first turn is still what it was"
+
+
+@isolated
+@pytest.mark.parametrize("placement", ["tool_result", "system"])
+def test_a_later_turn_is_told_that_the_body_is_gone_and_not_that_it_is_above(root: Path, placement: str) -> None:
+    played = play(root, [RUN, DONE, DONE], "one", "two", load_mode="turn", placement=placement)
+    assert "text, which is above" in result_text(played, 1)
+    gone = "loaded: demo (unloaded after that turn; load it again if you need it)"
+    assert result_text(played, 2) == f"{gone}\nsaid hi", "the result of the program stays as it is"
+
+
+@isolated
+def test_a_body_that_was_unloaded_is_not_said_to_be_above(root: Path) -> None:
+    replies = [RUN, call("skill_unload", skill="demo"), DONE, DONE]
+    played = play(root, replies, "one", "two", load_mode="session")
+    assert "text, which is above" in result_text(played, 1) and "text, which is above" not in result_text(played, 3)
 
 
 def test_structured_actions(root: Path) -> None:
@@ -467,6 +499,32 @@ def test_for_every_event_that_a_process_dies_at(root: Path) -> None:
             assert same_run(result_text(resumed), wanted), number
             assert not resumed.of("approval_asked")
     assert outcomes[:4] == ["ok"] * 4 and set(outcomes[5:]) == {"interrupted"}, "only a call that had begun is not made"
+
+
+@isolated
+def test_a_call_that_a_process_died_in_keeps_the_place_of_the_instructions(root: Path) -> None:
+    """They stand in the result of the call, so the next request extends the one before it."""
+    whole = play(root, [RUN, DONE], log=MemoryEventLog(), session="s", load_mode="session")
+    events = [each for each in whole.envelopes if not each.event.type.endswith("_delta")]
+    first = whole.of("model_replied")[0]["calls"][0]["id"]
+    ended = next(n for n, each in enumerate(events) if is_acted(each, first))
+    resumed = play(root, [DONE], {"resume": True}, log=cut(events[:ended]), session="s", load_mode="session")
+    assert result_text(resumed).startswith("loaded: demo\n<skill_content")
+    assert in_order(result_text(resumed), "DEMO-BODY", "interrupted [interrupted]")
+    assert [role for role, text in resumed.texts() if "DEMO-BODY" in text] == ["tool"]
+    before = resumed.of("epoch_started")[0]["first_changed"]
+    assert before == whole.of("model_requested")[0]["bytes"]
+
+
+def test_no_call_has_the_id_of_the_load_of_another(root: Path) -> None:
+    """Else a process that goes on would take the load for its result, and not make it."""
+    write = {"id": "a-load", "tool": "write_file", "args": {"path": "work/a.txt", "content": "A"}}
+    replies = [{"calls": [{**READ["calls"][0], "id": "a"}, write]}, DONE]
+    whole = play(root, replies, log=MemoryEventLog(), session="s")
+    events = [each for each in whole.envelopes if not each.event.type.endswith("_delta")]
+    ended = next(n for n, each in enumerate(events, 1) if is_acted(each, "a"))
+    resumed = play(root, [DONE], {"resume": True}, log=cut(events[:ended]), session="s")
+    assert [each["call"]["tool"] for each in resumed.of("call_planned")] == ["write_file"]
 
 
 def is_acted(envelope: Envelope, call_id: str) -> bool:

@@ -155,11 +155,20 @@ REQUESTS = st.sampled_from(
 class Flow:
     """Runs of one session. After a kill another process goes on with it."""
 
-    def __init__(self, root: Path, steps: Sequence[Any], *, protocol: str, has_approver: bool, **options: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        steps: Sequence[Any],
+        *,
+        protocol: str,
+        has_approver: bool,
+        log: MemoryEventLog | None = None,
+        **options: Any,
+    ) -> None:
         self._root = root
         self.model = FlowModel(steps, documents=protocol == "actions")
         self._used: Any = StructuredActions(self.model) if protocol == "actions" else self.model
-        self._log = MemoryEventLog()
+        self._log = log or MemoryEventLog()
         self._options = {"approver": yes if has_approver else None, **options}
         self.envelopes: list[Envelope] = []
         self.seen = Counter[str]()
@@ -234,6 +243,26 @@ def test_every_request_is_in_the_order_that_the_strictest_server_asks_for(
     asyncio.run(flow.play(["first", *requests]))
     assert flow.model.requests
     shutil.rmtree(root)
+
+
+class DyingLog(MemoryEventLog):
+    """Log of a process that dies when an empty reply was written."""
+
+    async def append(self, key: Any, expected_seq: int, lease: Any, events: Sequence[Envelope]) -> Sequence[Envelope]:
+        stored = await super().append(key, expected_seq, lease, events)
+        if any(isinstance(each.event, ModelReplied) and not each.event.calls for each in events):
+            raise Killed
+        return stored
+
+
+@pytest.mark.parametrize("reply", ["EMPTY", " \n"])
+def test_a_request_after_an_empty_reply_that_a_process_died_at(tmp_path: Path, reply: str) -> None:
+    """No server is sent an empty reply, so it does not part the results from the request."""
+    write_library(tmp_path, make_skill)
+    steps: list[Any] = [[("skill_load", {"skill": "alpha"})], reply]
+    flow = Flow(tmp_path, steps, protocol="tools", has_approver=True, log=DyingLog())
+    asyncio.run(flow.play(["first", "second"]))
+    assert flow.seen["killed"] == 2 and len(flow.model.requests) == 3
 
 
 # --- a prefix that holds ----------------------------------------------------------------------------------------------

@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
+import prowess
 from agents import call, open_session, play
 from crash_run import CountingModel, crash_at_every_append, marking
+from prowess.agent.agent import Limits
 from prowess.core.events import Envelope, render_event
 from prowess.core.values import SessionKey
-from prowess.errors import AuditBroken, SessionConflict, StoreError
+from prowess.errors import AuditBroken, ModelError, SessionConflict, StoreError
 from prowess.models.scripted import ScriptedModel
 from prowess.stores.memory import MemoryEventLog
 from prowess.stores.sqlite import SqliteEventLog
+from prowess.tools.toolset import Tools
 
 KEY = SessionKey(session="s")
 
@@ -219,3 +222,36 @@ def test_an_unloaded_skill_is_not_usable_in_the_next_process(tmp_path: Path, mak
     assert [each["reason"] for each in loaded] == ["implicit:skill_read"], "it is loaded again"
     assert play(tmp_path, [load, {"text": "done"}], **given).result.ok
     assert [outcome["status"] for outcome in play(tmp_path, use, **given).outcomes] == ["ok"]
+
+
+def test_a_run_that_goes_on_after_an_error_keeps_the_results_of_the_request_before(tmp_path: Path) -> None:
+    """The last reply with calls belongs to a request that has ended: its calls are not cut off, and not made again."""
+
+    @prowess.tool
+    def count(number: int) -> str:
+        """Counts."""
+        return f"counted {number}"
+
+    log = MemoryEventLog()
+    given: dict[str, Any] = {"toolsets": [Tools(count)], "log": log, "session": "s"}
+    ended = play(tmp_path, [call("count", number=1)], "first", limits=Limits(turns=1), **given)
+    assert ended.result.stop_reason == "limit:turns"
+    broken = play(tmp_path, [], "second", **given)  # the model has no reply to this
+    assert isinstance(broken.error, ModelError)
+    resumed = play(tmp_path, [{"text": "done"}], {"resume": True}, **given)
+    assert not resumed.of("call_acted")
+    assert [text for role, text in resumed.texts() if role == "tool"] == ["counted 1"]
+
+
+def test_a_skill_keeps_the_front_matter_that_it_was_loaded_with(tmp_path: Path, make_skill: Any) -> None:
+    """In the next process, too, though the file was edited: its `allowed-tools`, and the names of its arguments."""
+    folder = tmp_path / "narrow"
+    front = "name: narrow\ndescription: N.\nargument-hint: <what>\nallowed-tools: Bash(git:*)\n"
+    make_skill(folder, front=front, body="Do it.\n")
+    given: dict[str, Any] = {"log": MemoryEventLog(), "session": "s", "load_mode": "session"}
+    first = play(tmp_path, [{"text": "done"}], "/narrow it", **given)
+    make_skill(folder, front="name: narrow\ndescription: N.\n", body="Do it.\n")
+    run = call("skill_run", skill="narrow", command="echo hi")
+    second = play(tmp_path, [run, {"text": "done"}], "go on", **given)
+    assert second.outcomes[0]["data"]["rule"] == "allowed-tools:explicit:narrow"
+    assert "$what = it" in first.text() and first.texts()[1] == second.texts()[1]

@@ -121,9 +121,9 @@ def reads_body(call: ToolCall) -> bool:
 
 def show_load(load: Outcome) -> Outcome:
     """Returns the outcome of a call that asked for nothing but the instructions."""
-    view = _find_view(load)
-    text = view.pop("loaded")
-    return Outcome(status="ok", content=text, data=view)
+    data = dict(load.data)
+    data["show"] = data.pop(_SHOWN)
+    return replace(load, data=data)
 
 
 def add_load(call: ToolCall, outcome: Outcome, load: Outcome) -> Outcome:
@@ -142,4 +142,6 @@ def _find_view(load: Outcome) -> dict[str, Any]:
     view = {name: data[name] for name in _VIEW}
     view["show"] = data[_SHOWN]
     view["loaded"] = data.get("stub", load.content)
+    if "unloaded" in data and "stub" not in data:  # then the content says so
+        view["unloaded"] = data["unloaded"]
     return view

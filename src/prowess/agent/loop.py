@@ -31,7 +31,6 @@ from prowess.agent.output_check import OutputCheck
 from prowess.agent.tool_call import BeforeEnd, act_together, make_groups
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import (
-    CallActed,
     CatalogPlanned,
     EpochStarted,
     ErrorRaised,
@@ -394,7 +393,7 @@ class _Loop:
         outcome = Outcome(status="denied", code=limit, content=f"It was not made: {why}")
         for call, begun in self._talk.unfinished_calls():
             if not begun:
-                await self._kit.append(CallActed(call_id=call.id, outcome=outcome))
+                await self._kit.calls.end(call, outcome)
         return RunFinished(stop_reason=limit, text=self.partial(why), usage=self.usage)
 
     def _waiting(self) -> RunFinished:
@@ -418,8 +417,7 @@ class _Loop:
 
     async def _cut_off(self, call: ToolCall) -> None:
         """Records that a call was interrupted."""
-        acted = CallActed(call_id=call.id, outcome=_INTERRUPTED)
-        await self._kit.append(acted)
+        await self._kit.calls.end(call, _INTERRUPTED)
 
     async def cancel(self) -> None:
         """Records that the run was cancelled."""

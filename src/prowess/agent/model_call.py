@@ -184,7 +184,7 @@ def _clean(reply: ModelReplied, known: Collection[str]) -> ModelReplied:
     calls: list[ToolCall] = []
     for number, call in enumerate(reply.calls, 1):
         id = _text(call.id) or f"call-{number}"
-        while id in seen:
+        while id in seen or id.endswith("-load"):  # the load that another call needs first has such an id
             id = f"{id[:48]}-{len(seen)}"
         seen.add(id)
         tool = _text(call.tool)

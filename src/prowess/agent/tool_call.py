@@ -144,7 +144,7 @@ class ToolCallRunner:
             await before_end()
         if note:
             outcome = replace(outcome, content=f"{note}\n{outcome.content}")
-        return await self._end(call, outcome, unwritten)
+        return await self.end(call, outcome, unwritten)
 
     def _normalise(self, call: ToolCall) -> ToolCall:
         invalid = find_invalid(call.args) if INVALID_JSON in call.args else None
@@ -204,7 +204,7 @@ class ToolCallRunner:
             return make_failed(error)
         except asyncio.CancelledError:
             if not self._record.broken:
-                await self._end(call, NOT_BEGUN, unwritten)
+                await self.end(call, NOT_BEGUN, unwritten)
             raise
         if denied is not None:
             return denied
@@ -379,7 +379,7 @@ class ToolCallRunner:
         except asyncio.CancelledError:
             if not self._record.broken:
                 interrupted = make_interrupted(facts, time.monotonic() - began)
-                await self._end(call, interrupted)
+                await self.end(call, interrupted)
             raise
 
     def _grant(self, facts: CallFacts, decision: Decision, granted: Collection[str], *, can_spawn: bool) -> CallGrant:
@@ -409,8 +409,11 @@ class ToolCallRunner:
 
     # --- record -----------------------------------------------------------------------------------------------------
 
-    async def _end(self, call: ToolCall, outcome: Outcome, unwritten: Sequence[Event] = ()) -> Outcome:
-        """Redacts and records an outcome."""
+    async def end(self, call: ToolCall, outcome: Outcome, unwritten: Sequence[Event] = ()) -> Outcome:
+        """Redacts and records an outcome. That of an interrupted call shows the skill that was loaded for it."""
+        if "show" not in outcome.data and self.repair.find_tool(call.tool) in LOADING_TOOLS:
+            load = self._get_loads().find_earlier(call)
+            outcome = add_load(call, outcome, load) if load else outcome
         redactor = self._secrets.redactor
         content = redactor.redact_text(outcome.content)
         content = content.encode("utf-8", "replace").decode()

@@ -105,16 +105,19 @@ def _reason(error: OSError) -> str:
 
 
 def load_published(trees: str, id: str, digest: str, entry: Entry | None) -> Skill | None:
-    """Loads a skill from the tree published under its digest. Returns None when that content is gone. Without a
-    matching entry the source is gone, and the published content is not trusted."""
+    """Loads a skill from the tree published under its digest, with the front matter of that content. Returns None when
+    that content is gone. Without a matching entry the source is gone, and the published content is not trusted."""
     name = digest.removeprefix("sha256:")
     path = os.path.join(trees, name)
     if not os.path.isdir(path):
         return None
+    then = _find_published(path, id)
     if entry is None or entry.id != id:
-        entry = _find_published(path, id)
-        if entry is None:
-            return None
+        entry = then
+    elif then is not None:
+        entry = entry._replace(controls=then.controls)
+    if entry is None:
+        return None
     published = entry._replace(root=trees, rel=os.path.basename(path), linked=None)
     try:
         skill = load_entry(published)

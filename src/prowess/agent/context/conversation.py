@@ -73,6 +73,7 @@ class Conversation:
         self.draft: RequestDraft = RequestDraft(shown, self.state)
         self._waiting: dict[str, CallActed] = {}  # outcomes that are not yet sorted in the order of the calls
         self.last_calls: tuple[ToolCall, ...] = ()  # calls of the last reply
+        self._called_at = 0  # number of the request that this reply is for
         self._begun: set[str] = set()  # ids of recorded calls that may have begun
         self._runs: dict[str, str | None] = {}  # run -> its parent run, for the runs of this session
         self._started: RunStarted | None = None
@@ -143,6 +144,8 @@ class Conversation:
         found: list[tuple[ToolCall, bool]] = []
         for call in self.requested_loads.values():
             found.append((call, False))
+        if self._called_at != self.number:  # those of an earlier request were ended, or given up, with it
+            return found
         outcomes = self._outcomes()
         for call in self.last_calls:
             outcome = outcomes.get(call.id)
@@ -318,6 +321,7 @@ class Conversation:
         self.refused += self._is_refused
         self._is_refused = False
         self.last_calls = event.calls
+        self._called_at = self.number
         self._begun = set()
         self.went.clear()
         self._note_calls(event)

@@ -135,7 +135,8 @@ def join(last: Message | None, item: Item, message: Message) -> list[Message]:
     if message.role != "user" or last.role == "system":
         return [last, message]
     if isinstance(item, Asked) and not _is_summary(last):
-        is_answered = last.role == "assistant" and not last.calls
+        said = any((part.text or "").strip() for part in last.parts)  # an empty reply is not sent
+        is_answered = last.role == "assistant" and not last.calls and said
         return [last, message] if is_answered else [last, STOPPED, message]
     if last.role == "assistant":
         return [last, message]
@@ -154,6 +155,9 @@ _WENT = "unloaded after that turn; load it again if you need it"
 
 def render_went(item: AnsweredCall) -> AnsweredCall:
     """Says in the result of an earlier turn that the texts that it showed are gone."""
+    loaded = item.outcome.data.get("loaded")
+    if isinstance(loaded, str):  # for this call, whose own result is not gone
+        return _with_data(item, loaded=f"{loaded} ({_WENT})")
     had_text = shows(item.outcome) or item.outcome.data.get("above")
     if not had_text:
         return item
@@ -164,19 +168,23 @@ def went_parts(item: AnsweredCall) -> list[Part]:
     """Says the same in the place of texts that the model did not ask for."""
     if item.own or not shows(item.outcome):
         return []
-    text = make_safe(f"{item.outcome.content} ({_WENT})")
+    content = without_above(item, ()).outcome.content
+    text = make_safe(f"{content} ({_WENT})")
     return [Part(text=render_note(text), ref="note:context")]
 
 
 def without_above(item: AnsweredCall, told: Collection[str | None]) -> AnsweredCall:
-    """Replaces a result that points to texts above by its stub, if the refs of these texts are not among `told`."""
+    """Replaces a result that points to texts above by its stub, if the refs of these texts are not among `told`. A call
+    that was made early points to the body that it loaded."""
     data = item.outcome.data
     above = data.get("above")
     stub = data.get("stub")
-    if not isinstance(above, list) or not isinstance(stub, str):
-        return item
     skill = str(data.get("skill"))
     digest = str(data.get("digest"))
+    if data.get("early") is True and part_ref(skill, digest) not in told:
+        return _with_data(item, early=False)
+    if not isinstance(above, list) or not isinstance(stub, str):
+        return item
     if all(part_ref(skill, digest, path) in told for path in above):
         return item
     return _with_content(item, stub)
@@ -184,6 +192,11 @@ def without_above(item: AnsweredCall, told: Collection[str | None]) -> AnsweredC
 
 def _with_content(item: AnsweredCall, content: str) -> AnsweredCall:
     outcome = replace(item.outcome, content=content)
+    return item._replace(outcome=outcome)
+
+
+def _with_data(item: AnsweredCall, **changed: Any) -> AnsweredCall:
+    outcome = replace(item.outcome, data={**item.outcome.data, **changed})
     return item._replace(outcome=outcome)
 
 

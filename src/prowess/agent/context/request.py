@@ -239,8 +239,8 @@ class RequestDraft:
             if isinstance(item, Noted) and not item.stays:
                 continue
             if isinstance(item, AnsweredCall):
-                item = self._without_gone(item, told)
                 told.update(part.ref for part in shown)
+                item = self._without_gone(item, told)
             message = render_message(item, shown)
             if message is None:
                 continue
