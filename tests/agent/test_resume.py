@@ -255,3 +255,19 @@ def test_a_skill_keeps_the_front_matter_that_it_was_loaded_with(tmp_path: Path, 
     second = play(tmp_path, [run, {"text": "done"}], "go on", **given)
     assert second.outcomes[0]["data"]["rule"] == "allowed-tools:explicit:narrow"
     assert "$what = it" in first.text() and first.texts()[1] == second.texts()[1]
+
+
+def test_a_list_that_was_added_since_the_library_was_read_is_in_force(tmp_path: Path, make_skill: Any) -> None:
+    """A skill is loaded with the front matter that stands over the loaded body."""
+    folder = tmp_path / "narrow"
+    make_skill(folder, front="name: narrow\ndescription: N.\n", body="Do it.\n")
+
+    def edit() -> str:
+        """Adds a list to the skill."""
+        make_skill(folder, front="name: narrow\ndescription: N.\nallowed-tools: Bash(git:*)\n", body="Do it now.\n")
+        return "edited"
+
+    replies = [call("edit"), call("skill_run", skill="narrow", command="echo FREE"), {"text": "done"}]
+    played = play(tmp_path, replies, "go", toolsets=[Tools(prowess.tool(edit))])
+    assert played.outcomes[-1]["data"]["rule"] == "allowed-tools:explicit:narrow"
+    assert "Do it now." in played.text()

@@ -135,6 +135,15 @@ def test_a_skill_that_broke_since_it_was_found(library):
     assert refused.value.code == "not-regular"
 
 
+def test_a_skill_that_became_manual_since_it_was_found_is_not_loaded_by_a_model(library, make_skill):
+    catalog = prowess.discover(library)
+    make_skill(library / "pdf", front="name: pdf\ndescription: x\ndisable-model-invocation: true\n")
+    assert prowess.load(catalog, "pdf").entry.controls.mode == "manual"
+    with pytest.raises(prowess.SkillDenied) as denied:
+        prowess.load(catalog, "pdf", trigger="model")
+    assert denied.value.code == "skill-manual"
+
+
 def test_docs_are_chosen_by_pattern_and_a_wrong_one_lists_the_real_ones(library):
     skill = load(library)
     assert prowess.select_docs(skill, ["*guide*", "references/*"]) == [

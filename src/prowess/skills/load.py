@@ -22,6 +22,7 @@ from prowess.core.catalog_values import Source, Trigger
 from prowess.core.findings import Note, make_finding
 from prowess.errors import PathEscape, ResourceNotFound, SkillError, SkillInvalid, SkillNotFound
 from prowess.skills.catalog import Catalog
+from prowess.skills.metadata import read_fields
 from prowess.skills.parse import MAX_BODY_BYTES, parse_body, parse_front
 from prowess.skills.scanner import SKIPPED, scan
 from prowess.skills.skill import PRIORITY, Entry, Root, Skill, SkillFile
@@ -45,6 +46,8 @@ def load(
     entry = catalog.get(ref, source=source)
     catalog.allow(entry, trigger=trigger)
     skill = catalog.memory_skill(entry) or load_entry(entry)
+    if skill.entry.controls != entry.controls:  # changed on disk since it was found
+        catalog.allow(skill.entry, trigger=trigger)
     lines = skill.body.count("\n") + 1
     if max_body_lines is not None and lines > max_body_lines:
         note = Note("body-over-limit", skill.body_line, {"lines": lines, "limit": max_body_lines})
@@ -53,7 +56,7 @@ def load(
 
 
 def load_entry(entry: Entry) -> Skill:
-    """Loads a skill from disk without a permission check."""
+    """Loads a skill from disk without a permission check. Its controls are those of the content that was read."""
     directory = os.path.realpath(entry.real_path)
     data = _read_skill_md(entry, directory)
     front = parse_front(data)
@@ -66,7 +69,7 @@ def load_entry(entry: Entry) -> Skill:
             raise _refused(entry, note)
     digests = [FileDigest(file.path, file.executable, file.sha256) for file in files]
     return Skill(
-        entry=entry,
+        entry=entry._replace(controls=read_fields(front, entry.name).controls),
         fields=front.fields,
         body=body,
         body_line=line,
@@ -111,11 +114,8 @@ def load_published(trees: str, id: str, digest: str, entry: Entry | None) -> Ski
     path = os.path.join(trees, name)
     if not os.path.isdir(path):
         return None
-    then = _find_published(path, id)
     if entry is None or entry.id != id:
-        entry = then
-    elif then is not None:
-        entry = entry._replace(controls=then.controls)
+        entry = _find_published(path, id)
     if entry is None:
         return None
     published = entry._replace(root=trees, rel=os.path.basename(path), linked=None)
@@ -125,7 +125,7 @@ def load_published(trees: str, id: str, digest: str, entry: Entry | None) -> Ski
         return None
     if skill.digest != digest:
         return None
-    return skill._replace(entry=entry)
+    return skill._replace(entry=entry._replace(controls=skill.entry.controls))
 
 
 def _find_published(path: str, id: str) -> Entry | None:
