@@ -56,6 +56,50 @@ def test_a_question_of_a_program_is_answered_in_its_own_store(
     assert make([{"text": "Sold."}]).run_sync(session="s-1", user="ada", resume=True).ok and sold == ["bolt"]
 
 
+def test_a_session_is_shown_and_deleted_with_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    owners = [("s", "ann", "default"), ("s", "bob", "default"), ("t", "ann", "acme"), ("w", "default", "default")]
+    for session, user, tenant in owners:
+        agent = prowess.Agent(ScriptedModel([{"text": f"{tenant} {user}"}]), skills=[], store="sqlite:///runs.db")
+        assert agent.run_sync("go", session=session, user=user, tenant=tenant).ok
+    cli = Cli(capsys, "sessions")
+    store = ["--store", "sqlite:///runs.db"]
+    rows = cli.json("list", *store)["sessions"]
+    assert sorted((row["session"], row["user"], row["tenant"]) for row in rows) == owners
+    title, *lines = (line.split() for line in cli("list", *store).splitlines())
+    assert title[:3] == ["SESSION", "USER", "TENANT"]
+    assert sorted((line[0], line[1], line[2]) for line in lines) == owners
+
+    several = cli.refused("show", "s", *store)
+    assert several["code"] == "session-ambiguous" and "--user ann or --user bob" in several["hint"]
+    assert cli.refused("delete", "s", "--yes", *store)["code"] == "session-ambiguous"
+    nobody = cli.refused("show", "s", "--user", "eve", *store)
+    assert nobody["code"] == "session-unknown" and "--user ann or --user bob" in nobody["hint"]
+    assert "default bob" in cli("show", "s", "--user", "bob", *store) and "user bob" in cli.err
+    for words in (["t"], ["t", "--tenant", "acme"], ["t", "--tenant", "acme", "--user", "ann"]):
+        assert "acme ann" in cli("show", *words, *store)
+    assert cli.json("show", "t", *store)["tenant"] == "acme"
+
+    cli("delete", "s", "--user", "ann", "--yes", *store)
+    cli("delete", "t", "--tenant", "acme", "--yes", *store)
+    rows = cli.json("list", *store)["sessions"]
+    assert sorted((row["session"], row["user"]) for row in rows) == [("s", "bob"), ("w", "default")]
+
+
+def test_the_runs_of_a_tenant_are_runs_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    agent = prowess.Agent(ScriptedModel([{"text": "done"}]), skills=[], store="sqlite:///runs.db")
+    run = agent.run_sync("go", session="t", tenant="acme").run
+    cli = Cli(capsys, "runs")
+    store = ["--store", "sqlite:///runs.db"]
+    assert [(row["run"], row["in_log"]) for row in cli.json("list", *store)["runs"]] == [(run, True)]
+    assert cli.json("verify", run, *store)["valid"]
+
+
 def test_a_store_that_nobody_else_can_open_has_no_command() -> None:
     @prowess.tool(requires_approval=True)
     def sell(item: str) -> str:

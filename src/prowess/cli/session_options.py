@@ -87,6 +87,14 @@ _COPIES: _Options = (
 )
 
 
+def owner_options(function: Any) -> Any:
+    """Adds the options that name the owner of a session, where several owners have one of that name."""
+    for name in ("tenant", "app", "user"):
+        option = click.option(f"--{name}", metavar="NAME", help=f"The session of this {name}.")
+        function = option(function)
+    return function
+
+
 def session_options(function: Any) -> Any:
     """Adds the options in this order, which `--help` keeps."""
     options = _TASK + _SESSION + _CONVERSATION + _LIMITS + _COPIES

@@ -21,6 +21,7 @@ from prowess.core.ports import EventLog
 from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.errors import AuditBroken, in_one_line
 from prowess.records.marks import Marks
+from prowess.records.sessions import all_sessions
 
 _LINES = ('"type":"run_', '"type":"call_', '"type":"approval_')  # a session can have very many other events
 
@@ -59,7 +60,7 @@ async def find_waiting(log: EventLog | None, marks: Marks | None, session: str |
     found: list[PendingSession] = []
     if log is None:
         return found
-    for info in await log.sessions():
+    for info in await all_sessions(log):
         if session in (None, info.key.session):
             waiting = await read_waiting(log, info.key, marks)
             found.append(waiting)

@@ -214,6 +214,9 @@ class RunsPrunedDocument(TypedDict):
 
 class SessionParts(TypedDict):
     session: str
+    tenant: str
+    app: str
+    user: str
     created_at: str
     updated_at: str
     expires_at: str | None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from prowess.core.events import Envelope, parse_event
 from prowess.core.values import SessionInfo
 from prowess.errors import AuditBroken, StoreError
+from prowess.records.sessions import all_sessions
 from prowess.records.summary import RunSummary, find_resuming, is_cut_off, summarise
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import copies, load_summary, named_session, opened
@@ -53,7 +54,7 @@ async def list_runs(runtime: Runtime, *, session: str | None = None, limit: int 
     infos: Sequence[SessionInfo] = ()
     async with opened(runtime) as (log, store):
         if log is not None:
-            infos = await log.sessions()
+            infos = await all_sessions(log)
         wanted = [info for info in infos if session in (None, info.key.session)]
         if session is not None and not wanted:
             raise StoreError(f"No session '{session}'.", code="session-unknown", hint="See: prowess sessions list")
