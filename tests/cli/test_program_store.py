@@ -47,8 +47,10 @@ def test_a_question_of_a_program_is_answered_in_its_own_store(
     cli = Cli(capsys)
     assert cli.json("approvals", "list")["waiting"] == []
     [row] = cli.json("approvals", "list", *store)["waiting"]
-    assert f"--store {command[-1]}" in row["to_answer"] and f"--store {command[-1]}" in row["to_resume"]
-    cli(*command[1:])
+    assert f"--store {command[-1]}" in row["to_answer"], "and no command has the tools of the program"
+    resume = '# in the program that asked: run again with session="s-1", user="ada", resume=True'
+    assert row["to_resume"] == resume and resume in cli.prowess("approvals", "list", *store)
+    assert resume in cli(*command[1:]) and cli.err == "Answered: once, about sell.\n"
     [session] = cli.json("sessions", "list", *store)["sessions"]
     [run] = cli.json("runs", "list", *store)["runs"]
     assert (session["session"], run["run"]) == ("s-1", waiting.run)

@@ -41,7 +41,7 @@ class Waiting(NamedTuple):
     since: str
     of_child: bool  # a child run asked
     ended: bool  # the run ended because nobody could be asked; else it asks now, or was cut off
-    resume_arguments: tuple[str, ...] = ()  # options that a resume must repeat
+    resume_arguments: tuple[str, ...] | None = ()  # options that a resume must repeat; None: a program runs it
     answer: ApprovalAnswered | None = None  # answer that no run has used yet
     of_program: bool = False  # a program of the user makes the calls, and not an agent of ours
     own: bool = True  # this user's home asked; else the question came with a foreign record and may say anything
@@ -108,7 +108,7 @@ class _PendingReader:
         self._asked: dict[_QuestionKey, Waiting] = {}
         self._last = ""
         self._ending = ""
-        self._resume_arguments: tuple[str, ...] = ()
+        self._resume_arguments: tuple[str, ...] | None = ()
         self._of_program = False
 
     def apply(self, envelope: Envelope) -> None:
@@ -160,7 +160,8 @@ class _PendingReader:
         self._last = run
         self._ending = ""
         self._of_program = event.model == "caller"
-        self._resume_arguments = event.resume_arguments if own else ()
+        is_known = own or event.resume_arguments is None
+        self._resume_arguments = event.resume_arguments if is_known else ()
         if resumed is None:  # a new request gives up the old questions
             self._asked.clear()
 
