@@ -407,6 +407,15 @@ def test_what_a_child_run_does_stands_below_it(project: Project, make_skill: Any
         assert line in answer.err
 
 
+def test_the_help_names_the_limits_that_are_in_force(project: Project) -> None:
+    answer = run_here(["config", "show", "--json"], cwd=project.folder)
+    values = json.loads(answer.out)["values"]
+    for command in ("run", "chat"):
+        text = run_here([command, "--help"], cwd=project.folder).out
+        for name, thing in (("turns", "Model turns."), ("calls", "Tool calls."), ("scripts", "Script runs.")):
+            assert f"{thing}  [default: {values[f'limits.{name}']}]" in text
+
+
 def test_options_reach_the_run(project: Project) -> None:
     words = ["--load-mode", "session", "--placement", "system", "--protocol", "actions", "--max-calls", "3"]
     action = {"action": {"type": "final_answer", "content": "Yes."}}
