@@ -223,7 +223,10 @@ def test_trust_lists_what_comes_into_force(cli, tmp_path, make_skill, monkeypatc
     (tmp_path / ".agent" / "config.toml").write_text(CONFIG, encoding="utf-8")
     (tmp_path / ".agent" / "policy.toml").write_text(POLICY, encoding="utf-8")
     monkeypatch.setenv("PROWESS_TRUST", "1")  # of this call; what is listed is what the others will see
+    assert cli.json("trust", code=2)["error"]["code"] == "needs-yes"
+    listed = cli.err
     cli("trust", code=2)
+    assert listed and cli.err.startswith(listed), "stdout has the error alone; what would be trusted is for a person"
     for line in (
         "1 skill here:",
         "Settings that were ignored until now:",

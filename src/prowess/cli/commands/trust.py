@@ -63,7 +63,7 @@ def command(call: Call, place: str | None, listing: bool, revoking: bool, yes: b
     if is_url(target):
         return _trust_url(call, state_dir, places.cache_dir, target, yes)
     content = preview_folder(target, os.environ, load_trust(state_dir))
-    _show_content(call, content)
+    _show_content(call, content, yes)
     if not yes:
         question = f"Trust {visible(target)} and what is below it?"
         if target == os.path.realpath(places.home):
@@ -80,17 +80,18 @@ def _trust_url(call: Call, state_dir: str, cache_dir: str, url: str, yes: bool) 
     for finding in content.findings:
         message = visible(finding.message)
         call.screen.note(f"{finding.severity}: {message}")
-    _show_content(call, content)
+    _show_content(call, content, yes)
     if not yes:
         _confirm(f"Trust this content of {shown}?\n  {content.digest}")
     give_trust(state_dir, content)
     return _done(call, "url", shown, content)
 
 
-def _show_content(call: Call, content: TrustPreview) -> None:
-    """Shows what would come into force: skills, settings and rules; and records that are here already."""
+def _show_content(call: Call, content: TrustPreview, yes: bool) -> None:
+    """Shows what would come into force: skills, settings and rules; and records that are here already. The document
+    that --json and --yes print has all of it."""
     screen = call.screen
-    if screen.is_json:
+    if screen.is_json and yes:
         return
     for place in content.records:
         shown = visible(place)
