@@ -248,6 +248,20 @@ def test_trust_lists_what_comes_into_force(cli, tmp_path, make_skill, monkeypatc
     assert (again["settings"], again["rules"], again["problems"]) == ([], [], []), "it is in force already"
 
 
+def test_trust_does_not_ask_again_until_the_content_changes(cli, tmp_path):
+    (tmp_path / ".agent").mkdir()
+    cli("trust", "--yes")
+    cli("trust")
+    assert cli.err.startswith(f"Trusted already: {tmp_path}. ")
+    assert cli.json("trust")["place"] == str(tmp_path)
+    (tmp_path / ".agent" / "policy.toml").write_text(POLICY, encoding="utf-8")
+    assert cli.json("trust", code=2)["error"]["code"] == "needs-yes"
+    cli("trust", "--yes")
+    assert cli("trust") == "" and "already" in cli.err
+    (tmp_path / "below").mkdir()
+    assert cli.json("trust", "below", code=2)["error"]["code"] == "needs-yes", "it would be trusted by itself"
+
+
 def test_trust_says_that_there_is_nothing_to_list_and_what_is_wrong(cli, tmp_path):
     cli("trust", "--yes")
     assert cli.err.startswith("Nothing here was ignored until now: ")
