@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from command_lines import run_here
 from guard import GUARD_S
 from prowess.cli.prompt_input import History, complete
 from terminals import Terminal
@@ -94,6 +95,27 @@ def test_skills_are_loaded_and_unloaded(project: Project) -> None:
     events = [json.loads(line) for line in project.pipe(lines, "--json", replies=[FINE] * 3)[1].splitlines()]
     loads = [e["call"]["args"] for e in events if e["type"] == "call_planned" and e["call"]["tool"] == "skill_load"]
     assert [args.get("arguments") for args in loads] == ["with this", None], "arguments are for one message"
+
+
+def test_skills_that_the_model_does_not_see_are_marked(project: Project, make_skill: Any) -> None:
+    make_skill(project.folder / "skills" / "mine", front="description: Mine.\ndisable-model-invocation: true")
+    make_skill(project.folder / "skills" / "theirs", front="description: Theirs.\nuser-invocable: false")
+    make_skill(project.folder / ".agent" / "skills" / "cloned", description="Cloned.")
+    policy = project.folder / ".agent" / "policy.toml"
+    policy.write_text('[[rule]]\ntool = "skill_load"\nskill = "plan"\nverdict = "deny"\n', encoding="utf-8")
+    code, out, err = project.pipe("/skills\n/load mine\n/skills\n", "--root", ".agent/skills")
+    assert code == 0, err
+    words = [line.split() for line in out.splitlines()]
+    marks = {"demo": "Shows", "theirs": "model", "mine": "manual", "cloned": "Cloned.", "plan": "denied"}
+    assert {name: mark for name, mark, *_ in words[:5]} == marks, "what has no mark has its description there"
+    assert {name: mark for name, mark, *_ in words[5:]} == {**marks, "mine": "loaded"}
+    words = ["chat", "--model", "scripted:script.json"]
+    listed = run_here(words, cwd=project.folder, input=b"/skills\n").out
+    assert [line.split()[1] for line in listed.splitlines() if "cloned" in line] == ["untrusted"]
+    terminal = project.terminal("--root", ".agent/skills")
+    terminal.wait_for(">", after=terminal.wait_for("3 skills · /help]"))
+    terminal.type("/exit\r")
+    assert terminal.finish() == 0
 
 
 def test_in_session_mode_a_skill_stays_until_it_is_unloaded(project: Project) -> None:
