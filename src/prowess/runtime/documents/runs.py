@@ -105,6 +105,7 @@ class RunsDocument(TypedDict):
     runs: list[RunRow]
     more: bool
     damaged: Texts
+    left_out: bool
 
 
 class MomentRow(TypedDict):
