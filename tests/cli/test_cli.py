@@ -384,6 +384,13 @@ def test_tokens_are_labelled(cli, project):
     assert "(estimate" in (cli("tokens"), cli.err)[1]
 
 
+def test_tokens_takes_the_path_of_a_skill(cli, project, make_skill):
+    make_skill(project / "drafts" / "notes")
+    rows = cli.json("tokens", "drafts/notes", ".agent/skills/pdf", "pdf")["skills"]
+    assert [row["name"] for row in rows] == ["notes", "pdf", "pdf"] and rows[1] == rows[2]
+    assert cli.json("tokens", "./drafts/nothing", code=1)["error"]["code"] == "skill-not-found"
+
+
 def test_doctor_explains(cli, project, make_skill, machine):
     make_skill(machine / ".agent" / "skills" / "pdf")
     make_skill(project / ".agent" / "skills" / "node_modules")

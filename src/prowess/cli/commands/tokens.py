@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from prowess.runtime.services.inspect_skill import FixedTokens, SkillTokens
 
 
-@cli_command("tokens", example="prowess tokens\nprowess tokens csv-report --exact")
-@click.argument("names", nargs=-1, metavar="[NAME…]")
+@cli_command("tokens", example="prowess tokens\nprowess tokens csv-report --exact\nprowess tokens ./my-skill")
+@click.argument("names", nargs=-1, metavar="[NAME|PATH…]")
 @click.option("--exact", is_flag=True, help="Count with a real vocabulary (o200k); needs prowess[tokens].")
 @roots_option
 def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, ...]) -> int:
@@ -32,9 +33,12 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
     from prowess.runtime.services.inspect_skill import count_fixed, count_skills
 
     counter = get_counter(exact)
+    paths = _find_folders(call.cwd, names)
+    if paths:
+        roots = (*(roots or ("default",)), *paths.values())
     with call.runtime(roots=roots) as runtime:
         plan = runtime.plan(counter=counter)
-        chosen = _chosen(runtime.catalog, names)
+        chosen = _chosen(runtime.catalog, names, paths)
         with call.screen.working("Counting"):
             rows = count_skills(runtime, chosen, counter)
             fixed = count_fixed(runtime, counter)
@@ -62,10 +66,22 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
     return 0
 
 
-def _chosen(catalog: Catalog, names: Sequence[str]) -> list[Entry]:
-    """Returns the skills with these names. Without names, those that models see."""
+def _find_folders(cwd: str, names: Sequence[str]) -> dict[str, str]:
+    """Returns the folder of each name that is the path of a skill. A name with a slash can also be `org/skill-name`."""
+    found: dict[str, str] = {}
+    for name in names:
+        path = os.path.realpath(os.path.join(cwd, name))
+        file = os.path.join(path, "SKILL.md")
+        if os.sep in name and os.path.isfile(file):
+            found[name] = path
+    return found
+
+
+def _chosen(catalog: Catalog, names: Sequence[str], paths: Mapping[str, str]) -> list[Entry]:
+    """Returns the skills with these names, or in the folders of these names. Without names, those that models see."""
     if names:
-        return [catalog.get(name) for name in names]
+        at = {os.path.realpath(entry.path): entry for entry in catalog}
+        return [at.get(paths.get(name, "")) or catalog.get(name) for name in names]
     return [skill for skill in catalog if catalog.visibility(skill).model_visible]
 
 
