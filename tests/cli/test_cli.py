@@ -165,6 +165,11 @@ def test_list_digest_and_tokens(cli, project):
         and skill["tokens"]["exact"] is False
     )
     assert skill["source"] == "explicit"
+    titles, *lines = cli("list", "--tokens").splitlines()
+    assert titles.split() == ["NAME", "STATUS", "SOURCE", "CATALOG", "BODY", "DESCRIPTION"]
+    [line] = (line.split() for line in lines if line.startswith("pdf "))
+    assert line[3:5] == [str(skill["tokens"]["catalog"]), str(skill["tokens"]["body"])]
+    assert cli("list", "--tokens", "--digest").splitlines()[0].split()[3:6] == ["DIGEST", "CATALOG", "BODY"]
 
 
 def test_hidden_ones_are_counted_and_shown_with_all(cli, project, make_skill, machine):
