@@ -197,6 +197,17 @@ def test_a_session_goes_on(project: Project) -> None:
 # --- on a terminal ----------------------------------------------------------------------------------------------------
 
 
+def test_a_heading_stands_at_the_left(project: Project) -> None:
+    terminal = project.terminal(replies=[{"text": "# Kopf\n\ntext"}], environ={"TERM": "xterm"})
+    place = terminal.wait_for(">", after=terminal.wait_for("/help]"))
+    terminal.type("hi\r")
+    place = terminal.wait_for("[answer", after=terminal.wait_for("Kopf", after=place))
+    terminal.type("/exit\r")
+    assert terminal.finish() == 0
+    [line] = (line for line in terminal.plain.splitlines() if "Kopf" in line)
+    assert line.strip("\r").startswith(("Kopf", "┃ Kopf")), line
+
+
 @pytest.mark.parametrize("editor", ["prompt_toolkit", "readline"])
 def test_a_person_talks(
     project: Project, editor: str, without_prompt_toolkit: Mapping[str, str], machine: Path
