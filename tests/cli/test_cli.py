@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import prowess
 from command_lines import run_here
+from guard import GUARD_S
 from prowess._internal.tokens import estimate
 from prowess.cli.commands.schema import FOLDER
 from prowess.cli.main import COMMANDS, main
@@ -387,6 +388,36 @@ def test_tokens_are_labelled(cli, project):
     exact = cli.json("tokens", "pdf", "--exact")
     assert exact["exact"] and "o200k" in exact["method"] and [skill["name"] for skill in exact["skills"]] == ["pdf"]
     assert "(estimate" in (cli("tokens"), cli.err)[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (["completion"], "Choose from: bash, ", "prowess completion --help"),
+        (["runs", "--limit", "abc"], "'abc' is not a whole number.", "prowess runs list --help"),
+        (["run", "--max-cost", "abc", "x"], "'abc' is not a number.", "prowess run --help"),
+        (["run", "--model"], "'--model' requires an argument.", "prowess run --help"),
+    ],
+)
+def test_a_mistake_in_the_words_is_told_in_our_words(cli, words, message, hint):
+    error = cli.json(*words, code=2)["error"]
+    assert message in error["message"] and hint in error["hint"] and "\t" not in error["message"]
+
+
+def test_a_summary_stands_below_its_table_where_both_are_one_pipe(project):
+    command = [sys.executable, "-m", "prowess", "list"]
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        command, cwd=project, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=GUARD_S
+    )
+    lines = done.stdout.decode().splitlines()
+    assert lines[0].startswith("NAME") and any(" skills" in line for line in lines[3:])
+
+
+def test_one_skill_is_no_skills(cli, tmp_path, make_skill):
+    make_skill(tmp_path / "one" / "pdf")
+    cli("tokens", "--root", "one")
+    assert " for 1 skill (" in cli.err
 
 
 def test_tokens_takes_the_path_of_a_skill(cli, project, make_skill):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from prowess.cli.app import Call, cli_command, roots_option
-from prowess.cli.screen import Screen
+from prowess.cli.screen import Screen, count
 from prowess.skills.catalog import Catalog
 from prowess.skills.skill import Entry
 
@@ -46,6 +46,7 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
     budget = plan.tokens.budget
     used = plan.tokens.used
     shown = len(plan.shown)
+    skills = count(shown, "skill")
     if call.screen.is_json:
         document: TokensDocument = {
             "schema": "prowess.tokens/1",
@@ -61,7 +62,7 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
     method = counter.method
     if not counter.exact:
         method += "; --exact counts with a real vocabulary"
-    call.screen.note(f"\nThe catalog takes {used} of {budget} tokens for {shown} skills ({method}).")
+    call.screen.note(f"\nThe catalog takes {used} of {budget} tokens for {skills} ({method}).")
     _show_fixed(call.screen, fixed, profile)
     return 0
 
