@@ -129,7 +129,8 @@ def main(environ: Mapping[str, str]) -> int:
         print(f"make e2e: {error}", file=sys.stderr)
         return 2
     if not (environ.get("PROWESS_E2E_BASE_URL") or environ.get("PROWESS_E2E_GGUF")):
-        print(f"*** make e2e: NOTHING WAS RUN: there is no model. ***\n\nTo run it, set:\n\n{__doc__}")
+        _, _, variables = str(__doc__).partition("\n\n")
+        print(f"*** make e2e: NOTHING WAS RUN: there is no model. ***\n\nTo run it, set:\n\n{variables}")
         return 0
     try:
         with open_place(environ) as place:

@@ -136,6 +136,8 @@ def of_type(kind: Any) -> dict[str, Any]:
     if origin is Literal:
         return {"const": options[0]} if len(options) == 1 else {"enum": list(options)}
     if origin is typing.Annotated:  # our own names; packages add more
+        if isinstance(options[1], int):
+            return {**SIMPLE[int], "minimum": options[1]}
         return {"anyOf": [{"enum": list(options[1].own)}, SIMPLE[str]]}
     if origin in (typing.Union, types.UnionType):
         return _any_of([of_type(option) for option in options])

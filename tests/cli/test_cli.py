@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import prowess
 from command_lines import run_here
+from guard import GUARD_S
 from prowess._internal.tokens import estimate
 from prowess.cli.commands.schema import FOLDER
 from prowess.cli.main import COMMANDS, main
@@ -165,6 +166,11 @@ def test_list_digest_and_tokens(cli, project):
         and skill["tokens"]["exact"] is False
     )
     assert skill["source"] == "explicit"
+    titles, *lines = cli("list", "--tokens").splitlines()
+    assert titles.split() == ["NAME", "STATUS", "SOURCE", "CATALOG", "BODY", "DESCRIPTION"]
+    [line] = (line.split() for line in lines if line.startswith("pdf "))
+    assert line[3:5] == [str(skill["tokens"]["catalog"]), str(skill["tokens"]["body"])]
+    assert cli("list", "--tokens", "--digest").splitlines()[0].split()[3:6] == ["DIGEST", "CATALOG", "BODY"]
 
 
 def test_hidden_ones_are_counted_and_shown_with_all(cli, project, make_skill, machine):
@@ -223,7 +229,10 @@ def test_trust_lists_what_comes_into_force(cli, tmp_path, make_skill, monkeypatc
     (tmp_path / ".agent" / "config.toml").write_text(CONFIG, encoding="utf-8")
     (tmp_path / ".agent" / "policy.toml").write_text(POLICY, encoding="utf-8")
     monkeypatch.setenv("PROWESS_TRUST", "1")  # of this call; what is listed is what the others will see
+    assert cli.json("trust", code=2)["error"]["code"] == "needs-yes"
+    listed = cli.err
     cli("trust", code=2)
+    assert listed and cli.err.startswith(listed), "stdout has the error alone; what would be trusted is for a person"
     for line in (
         "1 skill here:",
         "Settings that were ignored until now:",
@@ -243,6 +252,20 @@ def test_trust_lists_what_comes_into_force(cli, tmp_path, make_skill, monkeypatc
     assert [row["rule"] for row in document["rules"]] == [1] and document["skills"] == ["pdf"]
     again = cli.json("trust", "--yes")
     assert (again["settings"], again["rules"], again["problems"]) == ([], [], []), "it is in force already"
+
+
+def test_trust_does_not_ask_again_until_the_content_changes(cli, tmp_path):
+    (tmp_path / ".agent").mkdir()
+    cli("trust", "--yes")
+    cli("trust")
+    assert cli.err.startswith(f"Trusted already: {tmp_path}. ")
+    assert cli.json("trust")["place"] == str(tmp_path)
+    (tmp_path / ".agent" / "policy.toml").write_text(POLICY, encoding="utf-8")
+    assert cli.json("trust", code=2)["error"]["code"] == "needs-yes"
+    cli("trust", "--yes")
+    assert cli("trust") == "" and "already" in cli.err
+    (tmp_path / "below").mkdir()
+    assert cli.json("trust", "below", code=2)["error"]["code"] == "needs-yes", "it would be trusted by itself"
 
 
 def test_trust_says_that_there_is_nothing_to_list_and_what_is_wrong(cli, tmp_path):
@@ -365,6 +388,43 @@ def test_tokens_are_labelled(cli, project):
     exact = cli.json("tokens", "pdf", "--exact")
     assert exact["exact"] and "o200k" in exact["method"] and [skill["name"] for skill in exact["skills"]] == ["pdf"]
     assert "(estimate" in (cli("tokens"), cli.err)[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (["completion"], "Choose from: bash, ", "prowess completion --help"),
+        (["runs", "--limit", "abc"], "'abc' is not a whole number.", "prowess runs list --help"),
+        (["run", "--max-cost", "abc", "x"], "'abc' is not a number.", "prowess run --help"),
+        (["run", "--model"], "'--model' requires an argument.", "prowess run --help"),
+    ],
+)
+def test_a_mistake_in_the_words_is_told_in_our_words(cli, words, message, hint):
+    error = cli.json(*words, code=2)["error"]
+    assert message in error["message"] and hint in error["hint"] and "\t" not in error["message"]
+
+
+def test_a_summary_stands_below_its_table_where_both_are_one_pipe(project):
+    command = [sys.executable, "-m", "prowess", "list"]
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        command, cwd=project, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=GUARD_S
+    )
+    lines = done.stdout.decode().splitlines()
+    assert lines[0].startswith("NAME") and any(" skills" in line for line in lines[3:])
+
+
+def test_one_skill_is_no_skills(cli, tmp_path, make_skill):
+    make_skill(tmp_path / "one" / "pdf")
+    cli("tokens", "--root", "one")
+    assert " for 1 skill (" in cli.err
+
+
+def test_tokens_takes_the_path_of_a_skill(cli, project, make_skill):
+    make_skill(project / "drafts" / "notes")
+    rows = cli.json("tokens", "drafts/notes", ".agent/skills/pdf", "pdf")["skills"]
+    assert [row["name"] for row in rows] == ["notes", "pdf", "pdf"] and rows[1] == rows[2]
+    assert cli.json("tokens", "./drafts/nothing", code=1)["error"]["code"] == "skill-not-found"
 
 
 def test_doctor_explains(cli, project, make_skill, machine):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from command_lines import run_here
 from guard import GUARD_S
 from prowess.cli.prompt_input import History, complete
 from terminals import Terminal
@@ -96,6 +97,27 @@ def test_skills_are_loaded_and_unloaded(project: Project) -> None:
     assert [args.get("arguments") for args in loads] == ["with this", None], "arguments are for one message"
 
 
+def test_skills_that_the_model_does_not_see_are_marked(project: Project, make_skill: Any) -> None:
+    make_skill(project.folder / "skills" / "mine", front="description: Mine.\ndisable-model-invocation: true")
+    make_skill(project.folder / "skills" / "theirs", front="description: Theirs.\nuser-invocable: false")
+    make_skill(project.folder / ".agent" / "skills" / "cloned", description="Cloned.")
+    policy = project.folder / ".agent" / "policy.toml"
+    policy.write_text('[[rule]]\ntool = "skill_load"\nskill = "plan"\nverdict = "deny"\n', encoding="utf-8")
+    code, out, err = project.pipe("/skills\n/load mine\n/skills\n", "--root", ".agent/skills")
+    assert code == 0, err
+    words = [line.split() for line in out.splitlines()]
+    marks = {"demo": "Shows", "theirs": "model", "mine": "manual", "cloned": "Cloned.", "plan": "denied"}
+    assert {name: mark for name, mark, *_ in words[:5]} == marks, "what has no mark has its description there"
+    assert {name: mark for name, mark, *_ in words[5:]} == {**marks, "mine": "loaded"}
+    words = ["chat", "--model", "scripted:script.json"]
+    listed = run_here(words, cwd=project.folder, input=b"/skills\n").out
+    assert [line.split()[1] for line in listed.splitlines() if "cloned" in line] == ["untrusted"]
+    terminal = project.terminal("--root", ".agent/skills")
+    terminal.wait_for(">", after=terminal.wait_for("3 skills · /help]"))
+    terminal.type("/exit\r")
+    assert terminal.finish() == 0
+
+
 def test_in_session_mode_a_skill_stays_until_it_is_unloaded(project: Project) -> None:
     lines = "/demo x\n/skills\n/unload demo\n/skills\nhi\n"
     code, out, err = project.pipe(lines, "--load-mode", "session", replies=[FINE, FINE])
@@ -173,6 +195,17 @@ def test_a_session_goes_on(project: Project) -> None:
 
 
 # --- on a terminal ----------------------------------------------------------------------------------------------------
+
+
+def test_a_heading_stands_at_the_left(project: Project) -> None:
+    terminal = project.terminal(replies=[{"text": "# Kopf\n\ntext"}], environ={"TERM": "xterm"})
+    place = terminal.wait_for(">", after=terminal.wait_for("/help]"))
+    terminal.type("hi\r")
+    place = terminal.wait_for("[answer", after=terminal.wait_for("Kopf", after=place))
+    terminal.type("/exit\r")
+    assert terminal.finish() == 0
+    [line] = (line for line in terminal.plain.splitlines() if "Kopf" in line)
+    assert line.strip("\r").startswith(("Kopf", "┃ Kopf")), line
 
 
 @pytest.mark.parametrize("editor", ["prompt_toolkit", "readline"])

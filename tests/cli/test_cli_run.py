@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -405,6 +406,23 @@ def test_what_a_child_run_does_stands_below_it(project: Project, make_skill: Any
     assert (answer.code, answer.out) == (0, "It was found.\n"), answer.err
     for line in ("  a child run: dig here\n", "\n  I dig.\n", "\n  skill_read none.md: failed [resource-not-found]"):
         assert line in answer.err
+
+
+def test_the_printed_command_shows_the_session_of_this_store(project: Project) -> None:
+    answer = project.say("x", "--session", "p1", "--store", "sqlite:///mine.db")
+    command = answer.err.rpartition(" · ")[2].strip("]\n")
+    assert answer.code == 0 and "--store" in command
+    shown = run_here(shlex.split(command)[1:], cwd=project.folder)
+    assert shown.code == 0 and "Fine." in shown.out
+
+
+def test_the_help_names_the_limits_that_are_in_force(project: Project) -> None:
+    answer = run_here(["config", "show", "--json"], cwd=project.folder)
+    values = json.loads(answer.out)["values"]
+    for command in ("run", "chat"):
+        text = run_here([command, "--help"], cwd=project.folder).out
+        for name, thing in (("turns", "Model turns."), ("calls", "Tool calls."), ("scripts", "Script runs.")):
+            assert f"{thing}  [default: {values[f'limits.{name}']}]" in text
 
 
 def test_options_reach_the_run(project: Project) -> None:

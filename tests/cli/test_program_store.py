@@ -47,13 +47,83 @@ def test_a_question_of_a_program_is_answered_in_its_own_store(
     cli = Cli(capsys)
     assert cli.json("approvals", "list")["waiting"] == []
     [row] = cli.json("approvals", "list", *store)["waiting"]
-    assert f"--store {command[-1]}" in row["to_answer"] and f"--store {command[-1]}" in row["to_resume"]
-    cli(*command[1:])
+    assert f"--store {command[-1]}" in row["to_answer"], "and no command has the tools of the program"
+    resume = '# in the program that asked: run again with session="s-1", user="ada", resume=True'
+    assert row["to_resume"] == resume and resume in cli.prowess("approvals", "list", *store)
+    assert resume in cli(*command[1:]) and cli.err == "Answered: once, about sell.\n"
     [session] = cli.json("sessions", "list", *store)["sessions"]
     [run] = cli.json("runs", "list", *store)["runs"]
     assert (session["session"], run["run"]) == ("s-1", waiting.run)
     monkeypatch.chdir(tmp_path)
     assert make([{"text": "Sold."}]).run_sync(session="s-1", user="ada", resume=True).ok and sold == ["bolt"]
+
+
+def test_a_session_is_shown_and_deleted_with_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    owners = [("s", "ann", "default"), ("s", "bob", "default"), ("t", "ann", "acme"), ("w", "default", "default")]
+    for session, user, tenant in owners:
+        agent = prowess.Agent(ScriptedModel([{"text": f"{tenant} {user}"}]), skills=[], store="sqlite:///runs.db")
+        assert agent.run_sync("go", session=session, user=user, tenant=tenant).ok
+    cli = Cli(capsys, "sessions")
+    store = ["--store", "sqlite:///runs.db"]
+    rows = cli.json("list", *store)["sessions"]
+    assert sorted((row["session"], row["user"], row["tenant"]) for row in rows) == owners
+    title, *lines = (line.split() for line in cli("list", *store).splitlines())
+    assert title[:3] == ["SESSION", "USER", "TENANT"]
+    assert sorted((line[0], line[1], line[2]) for line in lines) == owners
+
+    several = cli.refused("show", "s", *store)
+    assert several["code"] == "session-ambiguous" and "--user ann or --user bob" in several["hint"]
+    assert cli.refused("delete", "s", "--yes", *store)["code"] == "session-ambiguous"
+    nobody = cli.refused("show", "s", "--user", "eve", *store)
+    assert nobody["code"] == "session-unknown" and "--user ann or --user bob" in nobody["hint"]
+    assert "default bob" in cli("show", "s", "--user", "bob", *store) and "user bob" in cli.err
+    for words in (["t"], ["t", "--tenant", "acme"], ["t", "--tenant", "acme", "--user", "ann"]):
+        assert "acme ann" in cli("show", *words, *store)
+    assert cli.json("show", "t", *store)["tenant"] == "acme"
+
+    cli("delete", "s", "--user", "ann", "--yes", *store)
+    cli("delete", "t", "--tenant", "acme", "--yes", *store)
+    rows = cli.json("list", *store)["sessions"]
+    assert sorted((row["session"], row["user"]) for row in rows) == [("s", "bob"), ("w", "default")]
+
+
+def test_the_runs_of_a_tenant_are_runs_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    agent = prowess.Agent(ScriptedModel([{"text": "done"}]), skills=[], store="sqlite:///runs.db")
+    run = agent.run_sync("go", session="t", tenant="acme").run
+    cli = Cli(capsys, "runs")
+    store = ["--store", "sqlite:///runs.db"]
+    assert [(row["run"], row["in_log"]) for row in cli.json("list", *store)["runs"]] == [(run, True)]
+    assert cli.json("verify", run, *store)["valid"]
+
+
+def test_a_named_store_lists_its_own_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = ["--store", "sqlite:///runs.db"]
+    runs: dict[str, list[str]] = {}
+    for name in ("runs", "other", "runs", "gone"):
+        agent = prowess.Agent(ScriptedModel([{"text": "done"}]), skills=[], store=f"sqlite:///{name}.db")
+        runs.setdefault(name, []).append(agent.run_sync("go", session=f"{name}-{len(runs)}").run)
+    cli = Cli(capsys, "runs")
+    own, newest = cli.json("list", *store), cli.json("list", "--limit", "1", *store)
+    assert [row["run"] for row in own["runs"]] == runs["runs"][::-1] and own["left_out"] and not own["more"]
+    assert [row["run"] for row in newest["runs"]] == runs["runs"][:0:-1]
+    assert "(copy" not in cli("list", *store) and "in other stores are left out" in cli.err
+    every = cli.json("list")
+    assert {row["run"] for row in every["runs"]} == {run for some in runs.values() for run in some}
+    assert all(row["other_store"] for row in every["runs"]) and not every["left_out"]
+    assert "(copy of another store)" in cli("list")
+    cli.prowess("sessions", "list", *store)
+    (tmp_path / "gone.db").unlink()
+    (row,) = cli.json("list", "--store", "sqlite:///gone.db")["runs"]
+    assert (row["run"], row["in_log"], row["other_store"]) == (runs["gone"][0], False, False), "a copy of its own"
 
 
 def test_a_store_that_nobody_else_can_open_has_no_command() -> None:

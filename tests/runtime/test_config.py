@@ -191,6 +191,7 @@ NASTY = {
     "unknown in JSON": ("config.json", '{\n "skills": {\n  "mode": {}}}', "config-unknown-field", [":3", ".modes"]),
     "text for a number": ("config.toml", "[limits]\nturns = 'x'\n", "config-wrong-type", [":2", "whole number", "'x'"]),
     "true for a number": ("config.toml", "limits.turns = true\n", "config-wrong-type", ["whole number", "true"]),
+    "no turn at all": ("config.toml", "\n[limits]\nturns = 0\n", "config-wrong-type", [":3", "number from 1", "0"]),
     "a negative number": ("config.toml", "limits.turns = -1\n", "config-wrong-type", ["whole number", "-1"]),
     "not a number": ("config.toml", "limits.seconds = nan\n", "config-wrong-type", ["'limits.seconds'", "nan"]),
     "infinity": ("config.toml", "limits.cost = inf\n", "config-wrong-type", ["inf"]),
@@ -610,7 +611,7 @@ def test_a_linked_working_folder_is_resolved(tmp_path: Path) -> None:
 
 def test_every_field_is_described() -> None:
     described = {name: (kind, default, doc) for name, kind, default, doc in describe_fields()}
-    assert described["limits.turns"] == ("a whole number from 0", 25, "Model turns of one run.")
+    assert described["limits.turns"] == ("a whole number from 1", 25, "Model turns of one run.")
     assert described["skills.modes"][0] == "a table, each entry one of pin, auto, name-only, manual, off"
     assert described["workspace.run_as"][0] == "a text or a whole number from 0"
     assert all(kind and doc.endswith(".") for kind, _, doc in described.values())

@@ -526,3 +526,25 @@ def test_things_are_shown_by_what_one_knows_them_by(root: Path) -> None:
     with prowess.SkillKit(root, session="k-1", store="memory:") as kit:
         assert repr(kit).startswith("SkillKit(session='k-1'") and repr(kit.session("k-2")) == "KitSession('k-2')"
     assert repr(kit).endswith(", closed)")
+
+
+def test_words_of_errors_fit_what_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(prowess.ProwessError) as caught:
+        prowess.Agent("nope:x", skills=[]).run_sync("go")
+    assert "Did you mean" not in str(caught.value.hint), "openai is far from nope"
+    with pytest.raises(prowess.ProwessError) as caught:
+        prowess.Agent("offline", skills=[], policy='[[rule]]\ntool = "x"\nverdict = "deny"\n')
+    assert "not the path of a file" in caught.value.message and "\n" not in caught.value.message
+
+    @prowess.tool
+    def look() -> object:
+        """Looks."""
+        return object()
+
+    model = ScriptedModel([{"calls": [{"tool": "look", "args": {}}]}, {"text": "done"}])
+    seen: list[str] = []
+    prowess.run_sync(
+        "go", model=model, tools=[look], skills=[], store="memory:", on_event=lambda e: seen.append(str(e))
+    )
+    assert any("look returned an object" in event for event in seen)

@@ -28,6 +28,7 @@ from prowess.core.ports import EventLog
 from prowess.core.values import ChainHead, OrphanedEvents, SessionKey
 from prowess.errors import AuditBroken, SessionConflict, StoreError
 from prowess.records.chain import GENESIS, seal, verify_chain
+from prowess.records.sessions import all_sessions
 from prowess.stores.memory import MemoryEventLog
 from prowess.stores.migrations import SQLITE
 from prowess.stores.postgres import PostgresEventLog
@@ -252,6 +253,7 @@ def test_sessions_of_one_name_are_four_parts_apart(with_log: Opened) -> None:
         for info in listed:
             assert info.head == await log.head(info.key) and info.created_at.endswith("Z")
         assert [info.key for info in await log.sessions("t")] == [keys[1]]
+        assert {info.key for info in await all_sessions(log)} == set(keys[1:])
         assert [info.key for info in await log.sessions(app="a")] == [keys[2]]
         assert [info.key for info in await log.sessions(user="u", prefix="s2")] == [keys[4]]
         assert await log.sessions(prefix="%") == await log.sessions("T") == []

@@ -158,7 +158,7 @@ class Task:
     resume: bool = False
     parent: str | None = None  # parent run
     call: str | None = None  # call of the parent run that this run carries out
-    resume_arguments: tuple[str, ...] = ()  # options that `prowess run` needs again to continue this run
+    resume_arguments: tuple[str, ...] | None = ()  # options that `prowess run` needs again; None: a program runs it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -83,6 +83,16 @@ def as_recordable(call: ToolCall, outcome: Outcome) -> Outcome:
     return Outcome(status="failed", code="tool-result", content=content[:2000], hint=hint)
 
 
+def find_problems(call: ToolCall, outcome: Outcome) -> list[str]:
+    """Returns what the person must know of a call that their own part did not do."""
+    found: list[str] = []
+    if call.tool == "ask_user" and "problem" in outcome.data:
+        found.append(str(outcome.data["problem"]))
+    if outcome.code == "tool-result":
+        found.append(outcome.content)
+    return found
+
+
 def _check_files(data: Mapping[str, Any]) -> None:
     for name in ("output_files", "left_out", "staged_inputs", "artifact_files"):
         rows = data.get(name, [])

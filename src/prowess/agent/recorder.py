@@ -314,8 +314,10 @@ def _redact_values(event: Event | UnknownEvent, redactor: Redactor) -> dict[str,
     """Redacts the fields that have texts inside of other values."""
     if isinstance(event, RunStarted):
         requests = map(redactor.redact_json, event.requested_skills)
-        arguments = map(redactor.redact_text, event.resume_arguments)
-        return {"requested_skills": tuple(requests), "resume_arguments": tuple(arguments)}
+        arguments = event.resume_arguments
+        if arguments is not None:
+            arguments = tuple(map(redactor.redact_text, arguments))
+        return {"requested_skills": tuple(requests), "resume_arguments": arguments}
     if isinstance(event, ModelReplied):
         calls: list[ToolCall] = []
         for call in event.calls:

@@ -28,7 +28,7 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 class Session:
-    def __init__(self, agent: AgentSpec, kit: Toolkit, *, resume_arguments: tuple[str, ...] = ()) -> None:
+    def __init__(self, agent: AgentSpec, kit: Toolkit, *, resume_arguments: tuple[str, ...] | None = ()) -> None:
         self.agent = agent
         self.kit = kit
         self.answered: bool = False  # the last run ended with an answer

@@ -26,6 +26,7 @@ from prowess.agent.call_outcomes import (
     add_files,
     as_recordable,
     decide_answered,
+    find_problems,
     make_failed,
     make_interrupted,
     make_invalid,
@@ -356,11 +357,9 @@ class ToolCallRunner:
             grant = self._grant(facts, decision, granted, can_spawn=spawn is not None)
             result = await self.tools.call(call, grant)
             if not isinstance(result, Spawn):
-                if call.tool == "ask_user" and "problem" in result.data:
-                    self._record.note_problem(str(result.data["problem"]))
                 result = as_recordable(call, result)
-                if result.code == "tool-result":
-                    self._record.note_problem(result.content)
+                for problem in find_problems(call, result):
+                    self._record.note_problem(problem)
                 return add_files(result, grant) if grant.made else result
             if spawn is None:
                 raise ToolFailed("The tool asked for a child run, but child runs are disabled here.")
@@ -378,8 +377,7 @@ class ToolCallRunner:
             return make_raised(call, error)
         except asyncio.CancelledError:
             if not self._record.broken:
-                interrupted = make_interrupted(facts, time.monotonic() - began)
-                await self.end(call, interrupted)
+                await self.end(call, make_interrupted(facts, time.monotonic() - began))
             raise
 
     def _grant(self, facts: CallFacts, decision: Decision, granted: Collection[str], *, can_spawn: bool) -> CallGrant:

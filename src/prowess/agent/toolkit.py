@@ -60,7 +60,7 @@ class Toolkit:
         secrets: SecretProvider | None = None,
         toolsets: Sequence[Toolset] = (),
         on_output: OnOutput | None = None,
-        resume_arguments: tuple[str, ...] = (),
+        resume_arguments: tuple[str, ...] | None = (),
         parent: Toolkit | None = None,
         ancestry: tuple[str, ...] = (),
         goes_on: bool = False,

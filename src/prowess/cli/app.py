@@ -37,7 +37,7 @@ def _invoke(args: list[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.UsageError as error:
-        return _usage(error, as_json)
+        return _usage(error, as_json, args)
     except click.ClickException as error:
         Screen(json=as_json).error(ConfigError(error.format_message(), code="usage"))
         return 2
@@ -45,14 +45,23 @@ def _invoke(args: list[str]) -> int:
         raise KeyboardInterrupt from None
 
 
-def _usage(error: click.UsageError, as_json: bool) -> int:
-    where = error.ctx.command_path if error.ctx else "prowess"
+_WORDS = {" a valid integer range": " a whole number", " a valid float range": " a number", "\n\t": " "}  # of click
+
+
+def _usage(error: click.UsageError, as_json: bool, args: list[str]) -> int:
+    where = "prowess"
+    if error.ctx:
+        where = error.ctx.command_path
+    elif args[0] in COMMANDS:  # click does not say it of an option without its value
+        where = f"prowess {args[0]}"
     hint = f"See: {where} --help."
     code = 2
     if where == "prowess exec":  # there, 2 may be the exit code of the command that runs
         hint += " The command comes after --: prowess exec SKILL -- COMMAND…"
         code = 125
     message = error.format_message()
+    for word, ours in _WORDS.items():
+        message = message.replace(word, ours)
     failure = ConfigError(message, code="usage", hint=hint)
     Screen(json=as_json).error(failure)
     return code

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prowess.runtime.services.requests import Session
 
 HELP = {
-    "skills": "list the skills, and which are loaded",
+    "skills": "list the skills, which are loaded, and which the model does not see",
     "load": "NAME [arguments]: put a skill to use, with your next message and until /unload",
     "unload": "NAME: stop using a skill",
     "model": "[NAME]: show the model, or go on with another one",
@@ -140,6 +140,11 @@ class Commands:
         """Returns the names of the skills that a person may use."""
         return [entry.name for entry in self._visible()]
 
+    def offered(self) -> set[str]:
+        """Returns the ids of the skills that the model may use."""
+        plan = self._runtime.offer(self._runtime.plan())
+        return {*plan.shown, *plan.name_only, *plan.searchable}
+
     def _visible(self) -> list[Entry]:
         """Returns the skills that a person may use."""
         catalog = self._runtime.catalog
@@ -168,10 +173,17 @@ class Commands:
     def _skills(self) -> None:
         loaded = self.skills.ids()
         ended = self.skills.ended()
+        offered = self.offered()
         rows: list[tuple[str, str, str]] = []
-        for entry in self._visible():
+        for entry in self._runtime.catalog:
+            seen = self._runtime.catalog.visibility(entry)
+            if not seen.user_visible and entry.id not in offered:
+                continue
             name = printable(entry.name)
-            mark = "loaded" if entry.id in loaded else ""
+            mark = "" if seen.user_visible else "model only"
+            if entry.id not in offered:
+                mark = "denied" if seen.model_visible else seen.status
+            mark = "loaded" if entry.id in loaded else mark
             mark = _ENDED if entry.id in ended else mark
             rows.append((name, mark, printable(one_line(entry.description, 1024))))
         if not rows:
@@ -180,8 +192,9 @@ class Commands:
             self._write_table(rows, cut=True)
         else:
             width = max(len(name) for name, _, _ in rows)
+            room = max(len(_ENDED), *(len(mark) for _, mark, _ in rows))
             for name, mark, description in rows:
-                self._say(f"  {name:<{width}}  {mark:<{len(_ENDED)}}  {one_line(description, 80)}")
+                self._say(f"  {name:<{width}}  {mark:<{room}}  {one_line(description, 80)}")
         if ended:
             self._note(f"{_ENDED}: unloaded after that turn; /load NAME puts a skill to use again.")
 

@@ -37,7 +37,7 @@ def _can_be_styled() -> bool:
 
 def _parse(text: str) -> Any:
     from markdown_it import MarkdownIt
-    from rich.markdown import Markdown, TableElement
+    from rich.markdown import Heading, Markdown, TableElement
 
     class WholeTable(TableElement):
         """Table that wraps a long word, such as an address, instead of cutting it."""
@@ -48,8 +48,17 @@ def _parse(text: str) -> Any:
                     column.overflow = "fold"
                 yield table
 
+    class LeftHeading(Heading):
+        """Heading at the left, where the text is."""
+
+        def __rich_console__(self, console: Any, options: Any) -> Any:
+            for part in super().__rich_console__(console, options):
+                text: Any = getattr(part, "renderable", part)
+                text.justify = "left"
+                yield part
+
     class Document(Markdown):
-        elements: ClassVar = {**Markdown.elements, "table_open": WholeTable}
+        elements: ClassVar = {**Markdown.elements, "table_open": WholeTable, "heading_open": LeftHeading}
 
     parser = MarkdownIt("commonmark", {"html": False})
     parser.enable(["strikethrough", "table"])

@@ -157,15 +157,15 @@ def render_usage(usage: Usage) -> str:
     return text
 
 
-def show_record(screen: Screen, session: str, run: str = "") -> None:
+def show_record(call: Call, session: str, run: str = "") -> None:
     """Shows `[session s-1 · run r-1 · prowess sessions show s-1]`."""
     parts = [f"session {session}"]
     if run:
         parts.append(f"run {run}")
-    quoted = shlex.quote(session)
-    parts.append(f"prowess sessions show {quoted}")
+    words = ["prowess", "sessions", "show", *call.where(store=True), session]
+    parts.append(shlex.join(words))
     record = " · ".join(parts)
-    screen.note(printable(f"[{record}]"))
+    call.screen.note(printable(f"[{record}]"))
 
 
 def show_waiting(call: Call, given: dict[str, Any], result: Result, nobody: Sequence[str]) -> None:

@@ -83,6 +83,7 @@ class Screen:
             self._terminal_table(columns, cells, styled)
         else:
             _plain_table(columns, cells)
+        sys.stdout.flush()  # a summary on stderr comes below it, also where both are one pipe
 
     def _terminal_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], styled: int | None) -> None:
         """Writes one line per row. The last column is cut to the width that the others leave."""

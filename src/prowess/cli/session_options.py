@@ -10,6 +10,7 @@ import click
 
 from prowess.cli.app import Call, executor_option, roots_option, source_option, store_option
 from prowess.errors import ConfigError
+from prowess.runtime.settings import LimitsConfig
 
 # option -> the setting that it replaces for this call
 SETTINGS = {
@@ -69,10 +70,13 @@ _CONVERSATION: _Options = (
     click.option("--instructions", metavar="TEXT", help="What the model is told before anything else."),
     click.option("--summarise", is_flag=True, help="Near the context limit, let the model write a summary."),
 )
+_MOST = LimitsConfig()
 _LIMITS: _Options = (
-    click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Model turns.  [default: 12]"),
-    click.option("--max-calls", type=click.IntRange(1), metavar="N", help="Tool calls.  [default: 30]"),
-    click.option("--max-scripts", type=click.IntRange(0), metavar="N", help="Script runs.  [default: 6]"),
+    click.option("--max-turns", type=click.IntRange(1), metavar="N", help=f"Model turns.  [default: {_MOST.turns}]"),
+    click.option("--max-calls", type=click.IntRange(1), metavar="N", help=f"Tool calls.  [default: {_MOST.calls}]"),
+    click.option(
+        "--max-scripts", type=click.IntRange(0), metavar="N", help=f"Script runs.  [default: {_MOST.scripts}]"
+    ),
     click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Tokens, both ways.  [default: no limit]"),
     click.option(
         "--max-seconds", type=click.FloatRange(0.001), metavar="S", help="Seconds it may take.  [default: no limit]"
@@ -85,6 +89,14 @@ _COPIES: _Options = (
     click.option("--output-dir", metavar="DIR", help="Copy the files that it made to DIR; exit code 1 if not all."),
     click.option("--force", is_flag=True, help="Let copies replace what is in DIR."),
 )
+
+
+def owner_options(function: Any) -> Any:
+    """Adds the options that name the owner of a session, where several owners have one of that name."""
+    for name in ("tenant", "app", "user"):
+        option = click.option(f"--{name}", metavar="NAME", help=f"The session of this {name}.")
+        function = option(function)
+    return function
 
 
 def session_options(function: Any) -> Any:

@@ -88,7 +88,8 @@ class RunStarted(EventValue):
     call: str | None = None  # call of the parent run that this run carries out
     resumes: str | None = None  # run that this one continues
     requested_skills: tuple[dict[str, Any], ...] = ()  # skills that the caller requested, as arguments of skill_load
-    resume_arguments: tuple[str, ...] = ()  # options of `prowess run` that a resume must repeat
+    # Options of `prowess run` that a resume must repeat. None: a program made the run, and only it can resume it.
+    resume_arguments: tuple[str, ...] | None = ()
     notes: tuple[str, ...] = ()  # facts for a person, such as that no language model is in use
     mark: str | None = None  # HMAC of the user's home that wrote it; see records/marks
 

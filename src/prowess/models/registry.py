@@ -252,7 +252,7 @@ def _unknown(written: str, kind: str, known: Sequence[str]) -> ConfigError:
 def _find_meant(written: str, kind: str, known: Sequence[str]) -> str | None:
     """Returns a provider with a similar name, or the one that has a model of this name."""
     lowered = kind.lower()
-    for near in difflib.get_close_matches(lowered[:64], known, n=1):
+    for near in difflib.get_close_matches(lowered[:64], known, n=1, cutoff=0.7):
         return near
     start, *_ = re.split(r"[-.:\d]", lowered, maxsplit=1)
     family = _FAMILIES.get(start) or _FAMILIES.get(lowered[:2])

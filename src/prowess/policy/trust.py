@@ -186,6 +186,15 @@ def grant_folder(state_dir: str, path: str) -> Trust:
     return trust
 
 
+def has_grant(trust: Trust, path: str) -> bool:
+    """True when `grant_folder` gave trust to this folder, and its config and policy files are as they were then."""
+    real = os.path.realpath(path)
+    accepted = {(file.path, file.sha256) for file in trust.files}
+    found = {(key, _find_sha256(key)) for key in _keys_by_content(real)}
+    is_accepted = all(sha256 is None or (key, sha256) in accepted for key, sha256 in found)
+    return is_accepted and any(folder.path == real for folder in trust.folders)
+
+
 def _keys_by_content(folder: str) -> set[str]:
     """Returns the keys of the files in a folder that are trusted by their content."""
     return {file_key(os.path.join(folder, name)) for name in TRUSTED_BY_CONTENT}

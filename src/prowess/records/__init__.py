@@ -6,6 +6,7 @@
 - diff: finds the first difference between two records of a run
 - marks: HMACs that prove which events this user's home wrote
 - pending: finds questions that wait for a person's answer
+- sessions: lists the sessions of a store, whoever owns them
 - spans: turns a run's events into OpenTelemetry spans
 - story: a session as a story, run by run
 - summary: sums up a run from its events, for run.json

@@ -59,7 +59,7 @@ class Marks:
         event = envelope.event
         said: tuple[object, ...] = ()
         if isinstance(event, RunStarted):
-            said = event.resume_arguments
+            said = (None,) if event.resume_arguments is None else event.resume_arguments
         elif isinstance(event, ApprovalAsked):
             said = (event.call_id, event.capability)
         elif isinstance(event, ApprovalAnswered):

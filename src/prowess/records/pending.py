@@ -21,6 +21,7 @@ from prowess.core.ports import EventLog
 from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.errors import AuditBroken, in_one_line
 from prowess.records.marks import Marks
+from prowess.records.sessions import all_sessions
 
 _LINES = ('"type":"run_', '"type":"call_', '"type":"approval_')  # a session can have very many other events
 
@@ -40,7 +41,7 @@ class Waiting(NamedTuple):
     since: str
     of_child: bool  # a child run asked
     ended: bool  # the run ended because nobody could be asked; else it asks now, or was cut off
-    resume_arguments: tuple[str, ...] = ()  # options that a resume must repeat
+    resume_arguments: tuple[str, ...] | None = ()  # options that a resume must repeat; None: a program runs it
     answer: ApprovalAnswered | None = None  # answer that no run has used yet
     of_program: bool = False  # a program of the user makes the calls, and not an agent of ours
     own: bool = True  # this user's home asked; else the question came with a foreign record and may say anything
@@ -59,7 +60,7 @@ async def find_waiting(log: EventLog | None, marks: Marks | None, session: str |
     found: list[PendingSession] = []
     if log is None:
         return found
-    for info in await log.sessions():
+    for info in await all_sessions(log):
         if session in (None, info.key.session):
             waiting = await read_waiting(log, info.key, marks)
             found.append(waiting)
@@ -107,7 +108,7 @@ class _PendingReader:
         self._asked: dict[_QuestionKey, Waiting] = {}
         self._last = ""
         self._ending = ""
-        self._resume_arguments: tuple[str, ...] = ()
+        self._resume_arguments: tuple[str, ...] | None = ()
         self._of_program = False
 
     def apply(self, envelope: Envelope) -> None:
@@ -159,7 +160,8 @@ class _PendingReader:
         self._last = run
         self._ending = ""
         self._of_program = event.model == "caller"
-        self._resume_arguments = event.resume_arguments if own else ()
+        is_known = own or event.resume_arguments is None
+        self._resume_arguments = event.resume_arguments if is_known else ()
         if resumed is None:  # a new request gives up the old questions
             self._asked.clear()
 

@@ -169,6 +169,7 @@ class Agent(Generic[OutputT]):
             summarise=summarise,
             output=None if output_type is None else make_output(output_type),
             deps=deps,
+            resume_arguments=None,
         )
         check_fields(self._options, "instructions", "load_mode", "placement", "protocol", "on_ask", "summarise")
 

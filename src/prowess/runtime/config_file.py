@@ -97,7 +97,8 @@ def render_type(kind: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(options)}"
     if origin is Annotated:
-        return f"one of {', '.join(options[1].own)}"
+        of = options[1]
+        return f"a whole number from {of}" if isinstance(of, int) else f"one of {', '.join(of.own)}"
     if origin in (Union, UnionType):
         others = _without_none(options)
         return " or ".join(map(render_type, others))
@@ -187,7 +188,9 @@ def _fit(kind: Any, value: Any, name: str, source: ConfigText | str) -> Any:
         return table
     if _fits(kind, value):
         return value
-    wanted = f"one of {', '.join(options[1].names())}" if origin is Annotated else render_type(kind)
+    wanted = render_type(kind)
+    if origin is Annotated and not isinstance(options[1], int):
+        wanted = f"one of {', '.join(options[1].names())}"
     return check_type(name, wanted, value, source)
 
 
@@ -197,7 +200,10 @@ def _fits(kind: Any, value: Any) -> bool:
     if origin is Literal:
         return isinstance(value, str) and value in options
     if origin is Annotated:
-        return isinstance(value, str) and options[1].has(value)
+        of = options[1]
+        if isinstance(of, int):  # the least number
+            return _fits(int, value) and value >= of
+        return isinstance(value, str) and of.has(value)
     if origin is tuple:
         return isinstance(value, (list, tuple))
     if origin is dict:

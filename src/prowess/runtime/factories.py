@@ -91,7 +91,8 @@ class KitOptions:
     objects: GivenObjects = field(default_factory=GivenObjects)  # used instead of what the settings name
     standing: bool = True  # read and add standing approvals of the user
     must_exist: bool = False  # the session must exist already
-    resume_arguments: tuple[str, ...] = ()  # options that the command needs again to resume or repeat a run
+    # Options that the command needs again to resume or repeat a run. None: a program makes the run.
+    resume_arguments: tuple[str, ...] | None = ()
     ask_unisolated: bool = False  # ask about every command without isolation, even if it is allowed
     goes_on: bool = False  # take up the history of the session; the run begins with the first call
     offer: Offer | None = None  # tools for the model of another agent; None: as configured
@@ -131,7 +132,7 @@ class KitKeywords(TypedDict, total=False):
     log: EventLog | None
     standing: bool
     must_exist: bool
-    resume_arguments: tuple[str, ...]
+    resume_arguments: tuple[str, ...] | None
     ask_unisolated: bool
     goes_on: bool
     offer: Offer | None

@@ -232,6 +232,10 @@ def read_policy(path: str) -> str:
             raise OSError(f"it has more than {_POLICY_BYTES} bytes")
         return data.decode()
     except (OSError, UnicodeDecodeError) as error:
+        if "\n" in path:
+            hint = "Write the rules to a file, and name the file."
+            message = "The policy is a text of several lines, not the path of a file."
+            raise ConfigError(message, code="policy-unreadable", hint=hint) from None
         message = f"The policy {path} cannot be read: {_reason(error, path)}."
         raise ConfigError(message, code="policy-unreadable", hint="Nothing runs without it.") from None
 

@@ -82,7 +82,7 @@ class ToolsConfig(NamedTuple):
 
 
 class LimitsConfig(NamedTuple):
-    turns: int = 25
+    turns: Annotated[int, 1] = 25
     calls: int = 60
     scripts: int = 30
     tokens: int | None = None

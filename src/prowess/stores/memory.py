@@ -80,6 +80,10 @@ class MemoryEventLog:
                 infos.append(self._sessions[key].info(key))
         return infos
 
+    async def tenants(self) -> Sequence[str]:
+        with self._lock:
+            return sorted({key.tenant for key in self._sessions})
+
     async def expire(self, key: SessionKey, at: str | None) -> None:
         wanted = parse_expiry(at)
         with self._lock:

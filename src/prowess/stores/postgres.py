@@ -114,6 +114,10 @@ class PostgresEventLog:
     ) -> Sequence[SessionInfo]:
         return await self._do(lambda connection: rows.infos(connection, tenant, app, user, prefix, self._now()))
 
+    async def tenants(self) -> Sequence[str]:
+        """Returns every tenant that has sessions."""
+        return await self._do(rows.tenants)
+
     async def orphans(self) -> Sequence[OrphanedEvents]:
         """Returns events left over after somebody edited or removed rows of sessions, past the foreign key."""
         return await self._do(rows.orphans)

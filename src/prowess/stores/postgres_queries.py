@@ -152,6 +152,11 @@ def page(connection: Connection, session: int, after_seq: int, end: int) -> list
     return connection.execute(_PART, given).fetchall()
 
 
+def tenants(connection: Connection) -> Sequence[str]:
+    found = connection.execute("SELECT DISTINCT tenant FROM prowess_sessions")
+    return sorted(str(tenant) for (tenant,) in found)
+
+
 def infos(
     connection: Connection, tenant: str, app: str | None, user: str | None, prefix: str, now: str
 ) -> Sequence[SessionInfo]:

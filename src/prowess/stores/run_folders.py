@@ -255,6 +255,12 @@ class MirroredLog:
     ) -> Sequence[SessionInfo]:
         return await self.inner.sessions(tenant, app=app, user=user, prefix=prefix)
 
+    async def tenants(self) -> Sequence[str]:
+        tell = getattr(self.inner, "tenants", None)
+        if tell is None:
+            return ["default"]
+        return await tell()
+
     async def orphans(self) -> Sequence[OrphanedEvents]:
         return await self.inner.orphans()
 

@@ -214,6 +214,10 @@ class SqliteEventLog:
     ) -> Sequence[SessionInfo]:
         return await self._ask(lambda connection: rows.infos(connection, tenant, app, user, prefix, self._now()))
 
+    async def tenants(self) -> Sequence[str]:
+        """Returns every tenant that has sessions."""
+        return await self._ask(rows.tenants)
+
     async def orphans(self) -> Sequence[OrphanedEvents]:
         """Returns events left over after somebody edited or removed rows of sessions."""
         return await self._ask(rows.orphans)

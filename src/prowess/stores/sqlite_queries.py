@@ -128,6 +128,10 @@ def page(connection: sqlite3.Connection, key: SessionKey, after_seq: int, end: i
     return found
 
 
+def tenants(connection: sqlite3.Connection) -> Sequence[str]:
+    return [str(tenant) for (tenant,) in connection.execute("SELECT DISTINCT tenant FROM sessions ORDER BY tenant")]
+
+
 def infos(
     connection: sqlite3.Connection, tenant: str, app: str | None, user: str | None, prefix: str, now: str
 ) -> Sequence[SessionInfo]:

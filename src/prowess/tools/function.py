@@ -432,7 +432,8 @@ def _outcome(result: Any, name: str) -> Outcome | Spawn:
         except (ValueError, RecursionError) as error:
             kind = type(result).__name__
             why = _first_line(error)
-            return _no_text(name, f"a {kind} that is no JSON ({why})")
+            article = "an" if kind[0] in "aeiouAEIOU" else "a"
+            return _no_text(name, f"{article} {kind} that is no JSON ({why})")
     text = text.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair cannot be encoded
     if len(text) > MAX_TEXT:
         text = f"{text[:MAX_TEXT]}\n[cut here: the result has {len(text)} characters]"

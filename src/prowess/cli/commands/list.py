@@ -35,7 +35,7 @@ prowess list --root ./skills --json""",
 @source_option
 @roots_option
 @click.option("--digest", is_flag=True, help="Compute each skill's digest (reads all its files).")
-@click.option("--tokens", is_flag=True, help="Count body tokens from the text, not from the file's size.")
+@click.option("--tokens", is_flag=True, help="Show tokens, counted from the text and not from the file's size.")
 def command(
     call: Call,
     everything: bool,
@@ -52,7 +52,7 @@ def command(
         with call.screen.working("Reading skills"):
             shown, hidden = find_shown(runtime.catalog, everything=everything, source=source)
         if not call.screen.is_json:
-            _show(call, runtime, shown, hidden=hidden, digest=digest)
+            _show(call, runtime, shown, hidden=hidden, digest=digest, tokens=tokens)
             return 0
         if digest or tokens:
             rows = _whole_rows(runtime, shown, digest, tokens)
@@ -83,13 +83,18 @@ def _load(runtime: Runtime, entry: Entry, seen: Visibility) -> Skill | None:
         return None
 
 
-def _show(call: Call, runtime: Runtime, shown: list[tuple[Entry, Visibility]], *, hidden: int, digest: bool) -> None:
+def _show(
+    call: Call, runtime: Runtime, shown: list[tuple[Entry, Visibility]], *, hidden: int, digest: bool, tokens: bool
+) -> None:
     screen = call.screen
     if shown:
-        columns = ["name", "status", "source", "description"]
+        columns = ["name", "status", "source"]
         if digest:
-            columns.insert(3, "digest")
-        rows = _rows(runtime, shown, digest=digest)
+            columns.append("digest")
+        if tokens:
+            columns += ["catalog", "body"]
+        columns.append("description")
+        rows = _rows(runtime, shown, digest=digest, tokens=tokens)
         screen.table(columns, rows, styled=1)
     problems = [finding for finding in runtime.findings if finding.severity != "info"]
     if screen.verbose:
@@ -99,7 +104,7 @@ def _show(call: Call, runtime: Runtime, shown: list[tuple[Entry, Visibility]], *
     _summarise(call, runtime, statuses, hidden, problems)
 
 
-def _rows(runtime: Runtime, shown: list[tuple[Entry, Visibility]], *, digest: bool) -> list[list[str]]:
+def _rows(runtime: Runtime, shown: list[tuple[Entry, Visibility]], *, digest: bool, tokens: bool) -> list[list[str]]:
     """Returns the cells of each skill. Skills that share a name are shown by their id."""
     times = Counter(entry.name for entry, _ in shown)
     rows: list[list[str]] = []
@@ -108,13 +113,26 @@ def _rows(runtime: Runtime, shown: list[tuple[Entry, Visibility]], *, digest: bo
         if times[name] > 1:
             name = entry.id
         row = [name, _status(entry, seen), entry.source]
-        if digest:
+        if digest or tokens:
             skill = _load(runtime, entry, seen)
-            row.append(skill.digest[:19] if skill else "")
+            row += _counts(skill, digest, tokens)
         words = entry.description.split()
         row.append(" ".join(words) or "(no description)")
         rows.append(row)
     return rows
+
+
+def _counts(skill: Skill | None, digest: bool, tokens: bool) -> list[str]:
+    """Returns the cells that need the whole skill. They are empty if it is invalid."""
+    cells: list[str] = []
+    if digest:
+        cells.append(skill.digest[:19] if skill else "")
+    if tokens and skill:
+        counted = skill_tokens(skill)
+        cells += [str(counted["catalog"]), str(counted["body"])]
+    elif tokens:
+        cells += ["", ""]
+    return cells
 
 
 def _status(entry: Entry, seen: Visibility) -> str:

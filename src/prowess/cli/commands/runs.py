@@ -20,7 +20,8 @@ _MOST = 1_000_000
 def runs_list(call: Call, session: str | None, limit: int) -> int:
     """Show the runs there are, the last one first.
 
-    A run that exists only as a copy, because its session was removed or has expired, is marked.
+    A run that exists only as a copy in the folder of the runs is marked: its session was removed or has expired, or it
+    is a run of another store. With --store, the runs of other stores are left out.
     """
     from prowess.cli.handlers.runs_list import show_runs
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from prowess.cli.app import Call, cli_command, roots_option
-from prowess.cli.screen import Screen
+from prowess.cli.screen import Screen, count
 from prowess.skills.catalog import Catalog
 from prowess.skills.skill import Entry
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from prowess.runtime.services.inspect_skill import FixedTokens, SkillTokens
 
 
-@cli_command("tokens", example="prowess tokens\nprowess tokens csv-report --exact")
-@click.argument("names", nargs=-1, metavar="[NAME…]")
+@cli_command("tokens", example="prowess tokens\nprowess tokens csv-report --exact\nprowess tokens ./my-skill")
+@click.argument("names", nargs=-1, metavar="[NAME|PATH…]")
 @click.option("--exact", is_flag=True, help="Count with a real vocabulary (o200k); needs prowess[tokens].")
 @roots_option
 def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, ...]) -> int:
@@ -32,9 +33,12 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
     from prowess.runtime.services.inspect_skill import count_fixed, count_skills
 
     counter = get_counter(exact)
+    paths = _find_folders(call.cwd, names)
+    if paths:
+        roots = (*(roots or ("default",)), *paths.values())
     with call.runtime(roots=roots) as runtime:
         plan = runtime.plan(counter=counter)
-        chosen = _chosen(runtime.catalog, names)
+        chosen = _chosen(runtime.catalog, names, paths)
         with call.screen.working("Counting"):
             rows = count_skills(runtime, chosen, counter)
             fixed = count_fixed(runtime, counter)
@@ -42,6 +46,7 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
     budget = plan.tokens.budget
     used = plan.tokens.used
     shown = len(plan.shown)
+    skills = count(shown, "skill")
     if call.screen.is_json:
         document: TokensDocument = {
             "schema": "prowess.tokens/1",
@@ -57,15 +62,27 @@ def command(call: Call, names: tuple[str, ...], exact: bool, roots: tuple[str, .
     method = counter.method
     if not counter.exact:
         method += "; --exact counts with a real vocabulary"
-    call.screen.note(f"\nThe catalog takes {used} of {budget} tokens for {shown} skills ({method}).")
+    call.screen.note(f"\nThe catalog takes {used} of {budget} tokens for {skills} ({method}).")
     _show_fixed(call.screen, fixed, profile)
     return 0
 
 
-def _chosen(catalog: Catalog, names: Sequence[str]) -> list[Entry]:
-    """Returns the skills with these names. Without names, those that models see."""
+def _find_folders(cwd: str, names: Sequence[str]) -> dict[str, str]:
+    """Returns the folder of each name that is the path of a skill. A name with a slash can also be `org/skill-name`."""
+    found: dict[str, str] = {}
+    for name in names:
+        path = os.path.realpath(os.path.join(cwd, name))
+        file = os.path.join(path, "SKILL.md")
+        if os.sep in name and os.path.isfile(file):
+            found[name] = path
+    return found
+
+
+def _chosen(catalog: Catalog, names: Sequence[str], paths: Mapping[str, str]) -> list[Entry]:
+    """Returns the skills with these names, or in the folders of these names. Without names, those that models see."""
     if names:
-        return [catalog.get(name) for name in names]
+        at = {os.path.realpath(entry.path): entry for entry in catalog}
+        return [at.get(paths.get(name, "")) or catalog.get(name) for name in names]
     return [skill for skill in catalog if catalog.visibility(skill).model_visible]
 
 

@@ -20,6 +20,7 @@ from prowess.runtime.services.documents import finding_row
 from prowess.runtime.services.trust import (
     TrustPreview,
     give_trust,
+    is_trusted,
     load_trust,
     preview_folder,
     preview_url,
@@ -62,8 +63,11 @@ def command(call: Call, place: str | None, listing: bool, revoking: bool, yes: b
         return _revoke(call, state_dir, target)
     if is_url(target):
         return _trust_url(call, state_dir, places.cache_dir, target, yes)
-    content = preview_folder(target, os.environ, load_trust(state_dir))
-    _show_content(call, content)
+    trust = load_trust(state_dir)
+    content = preview_folder(target, os.environ, trust)
+    if is_trusted(trust, content):
+        return _done(call, "folder", target, content, "Trusted already")
+    _show_content(call, content, yes)
     if not yes:
         question = f"Trust {visible(target)} and what is below it?"
         if target == os.path.realpath(places.home):
@@ -77,20 +81,23 @@ def _trust_url(call: Call, state_dir: str, cache_dir: str, url: str, yes: bool) 
     with call.screen.working("Fetching"):
         content = preview_url(url, cache_dir)
     shown = shown_url(url)
+    if is_trusted(load_trust(state_dir), content):
+        return _done(call, "url", shown, content, "Trusted already")
     for finding in content.findings:
         message = visible(finding.message)
         call.screen.note(f"{finding.severity}: {message}")
-    _show_content(call, content)
+    _show_content(call, content, yes)
     if not yes:
         _confirm(f"Trust this content of {shown}?\n  {content.digest}")
     give_trust(state_dir, content)
     return _done(call, "url", shown, content)
 
 
-def _show_content(call: Call, content: TrustPreview) -> None:
-    """Shows what would come into force: skills, settings and rules; and records that are here already."""
+def _show_content(call: Call, content: TrustPreview, yes: bool) -> None:
+    """Shows what would come into force: skills, settings and rules; and records that are here already. The document
+    that --json and --yes print has all of it."""
     screen = call.screen
-    if screen.is_json:
+    if screen.is_json and yes:
         return
     for place in content.records:
         shown = visible(place)
@@ -158,9 +165,9 @@ def _confirm(question: str) -> None:
         raise SkillDenied("Not trusted.", code="not-confirmed", hint="Nothing was changed.")
 
 
-def _done(call: Call, kind: Literal["folder", "url"], place: str, content: TrustPreview) -> int:
+def _done(call: Call, kind: Literal["folder", "url"], place: str, content: TrustPreview, done: str = "Trusted") -> int:
     if not call.screen.is_json:
-        call.screen.note(f"Trusted: {place}. Take it back with: prowess trust --revoke {place}")
+        call.screen.note(f"{done}: {place}. Take it back with: prowess trust --revoke {place}")
         return 0
     skills = [entry.name for entry in content.catalog]
     document: TrustGivenDocument = {

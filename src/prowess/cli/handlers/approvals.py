@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
 import sys
@@ -40,6 +41,7 @@ from prowess.runtime.services.approvals import (
 )
 from prowess.runtime.services.documents import finding_row
 from prowess.runtime.services.find_run import opened
+from prowess.runtime.services.sessions import OWNER
 from prowess.runtime.storage import open_marks
 
 if TYPE_CHECKING:
@@ -212,6 +214,11 @@ def to_resume(call: Call, question: Waiting) -> str:
     the calls, a comment says what to do there."""
     if question.of_program:
         return f"# in the program that asked: make the call {question.call.id} again, under the same id"
+    if question.resume_arguments is None:
+        key = question.key
+        parts = ("session", *(part for part in OWNER if getattr(key, part) != "default"))
+        named = ", ".join(f"{part}={json.dumps(getattr(key, part), ensure_ascii=False)}" for part in parts)
+        return f"# in the program that asked: run again with {named}, resume=True"
     words = ["prowess", "run", *call.where(store=True)]
     words += question.resume_arguments
     words += ["--session", question.key.session, "--resume"]
@@ -244,9 +251,9 @@ def answer(call: Call, call_id: str, said: str, session: str | None, because: st
         }
         call.screen.document(document)
         return 0
-    skill = question.decision.about.get("skill") or "the model"
-    what = visible(f"{question.capability} of {skill}")
-    call.screen.note(f"Answered: {given}, to {what}.")
+    skill = question.decision.about.get("skill")
+    what = visible(f"{question.capability} of {skill}" if skill else question.capability)
+    call.screen.note(f"Answered: {given}, about {what}.")
     for each in done.others:
         command = visible(_to_answer(call, each))
         call.screen.note(f"There is another question: {command}")

@@ -147,7 +147,7 @@ class Chat:
         return commands, reader
 
     def _greet(self, session: Session, commands: Commands) -> None:
-        skills = count(len(commands.names()), "skill")
+        skills = count(len(commands.offered()), "skill")
         model = session.agent.model.name
         self._screen.note(f"[session {session.key.session} · {model} · {skills} · /help]")
 

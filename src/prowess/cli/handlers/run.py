@@ -206,7 +206,7 @@ class RunCommand:
             if not is_waiting:
                 print_answer(result.report)
             show_run_end(self._screen, result, self._display.elapsed_s, self._display.isolation)
-            show_record(self._screen, result.session, result.run)
+            show_record(self._call, result.session, result.run)
         if is_waiting:
             show_waiting(self._call, self._given, result, self._approver.nobody)
             return WAITING
@@ -227,7 +227,7 @@ class RunCommand:
         if self._screen.is_json:
             return
         if self._watch.started:
-            show_record(self._screen, self._session)
+            show_record(self._call, self._session)
 
     def _to_go_on(self, result: Result | None = None) -> str:
         """Returns the command that resumes the run. The limit that ended it is raised."""

@@ -24,7 +24,9 @@ _LONG_REQUEST = 1000  # the same, as JSON
 def show_runs(call: Call, session: str | None, limit: int) -> int:
     with call.runtime() as runtime:
         note_findings(call, runtime)
-        store, runs, more, damaged = asyncio.run(list_runs(runtime, session=session, limit=limit))
+        only_own = bool(call.options["store"])
+        listed = asyncio.run(list_runs(runtime, session=session, limit=limit, only_own=only_own))
+    store, runs, more, damaged, left_out = listed
     screen = call.screen
     if screen.is_json:
         rows = [row._replace(request=one_line(row.request, _LONG_REQUEST)) for row in runs]
@@ -34,6 +36,7 @@ def show_runs(call: Call, session: str | None, limit: int) -> int:
             "runs": to_json(rows),
             "more": more,
             "damaged": damaged,
+            "left_out": left_out,
         }
         screen.document(document)
         return 0
@@ -45,6 +48,8 @@ def show_runs(call: Call, session: str | None, limit: int) -> int:
     if more:
         counted += f" · there are more: --limit {limit * 5}"
     screen.note(f"\n{counted} · {visible(store)}")
+    if left_out:
+        screen.note("Copies of runs in other stores are left out. To see them, leave --store out.")
     for name in damaged:
         shown = visible(name)
         screen.note(f"warning: session {shown} is damaged: prowess runs verify --all")
@@ -59,7 +64,7 @@ def _cells(row: RunRow) -> list[str]:
         ended += f", resumed by {row.resumed_by}"
     session = row.session
     if not row.in_log:
-        session += " (copy)"
+        session += " (copy of another store)" if row.other_store else " (copy)"
     request = one_line(row.request, _LONG_REQUEST)
     if not request:
         request = f"(goes on with {row.resumes})" if row.resumes else "-"

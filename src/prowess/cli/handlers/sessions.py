@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from prowess._internal.text import one_line
@@ -20,7 +22,14 @@ from prowess.records.summary import summarise
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.cleanup import delete_session, look_at_session
 from prowess.runtime.services.documents import finding_row
-from prowess.runtime.services.sessions import SessionRow, list_sessions, opened_session, session_row
+from prowess.runtime.services.sessions import (
+    OWNER,
+    SessionRow,
+    find_session,
+    list_sessions,
+    opened_session,
+    session_row,
+)
 
 if TYPE_CHECKING:
     from prowess.runtime.documents.runs import SessionDeletedDocument, SessionParts, SessionsDocument
@@ -51,8 +60,9 @@ def show_sessions(call: Call, limit: int) -> int:
             screen.document(document)
             return 0
     if sessions:
-        columns = ["session", "used", "runs", "events", "ended", "last request"]
-        cells = [_cells(row) for row in sessions]
+        owner = [part for part in reversed(OWNER) if any(getattr(row, part) != "default" for row in sessions)]
+        columns = ["session", *owner, "used", "runs", "events", "ended", "last request"]
+        cells = [_cells(row, owner) for row in sessions]
         screen.table(columns, cells)
     total = len(sessions) + more
     summary = count(total, "session")
@@ -76,12 +86,13 @@ def _request(row: SessionRow) -> str | None:
     return one_line(row.last_request, _LONG_REQUEST)
 
 
-def _cells(row: SessionRow) -> list[str]:
+def _cells(row: SessionRow, owner: Sequence[str]) -> list[str]:
+    owners = [getattr(row, part) for part in owner]
     used = short_time(row.updated_at)
     runs = "?" if row.runs is None else str(row.runs)
     ended = _ended(row)
     asked = _request(row) or "-"
-    return [row.session, used, runs, str(row.events), ended, one_line(asked, _REQUEST)]
+    return [row.session, *owners, used, runs, str(row.events), ended, one_line(asked, _REQUEST)]
 
 
 def _ended(row: SessionRow) -> str:
@@ -97,10 +108,10 @@ def _ended(row: SessionRow) -> str:
 # --- show -------------------------------------------------------------------------------------------------------------
 
 
-def show_session(call: Call, id: str, events: bool) -> int:
-    key = SessionKey(session=id)
+def show_session(call: Call, id: str, events: bool, owner: Mapping[str, str | None]) -> int:
     with call.runtime() as runtime:
         note_findings(call, runtime)
+        key = asyncio.run(find_session(runtime, id, owner))
         if events:
             asyncio.run(_print_lines(runtime, key))
             return 0
@@ -111,7 +122,8 @@ def show_session(call: Call, id: str, events: bool) -> int:
         call.screen.document({"schema": "prowess.session/1", **_document(row), "conversation": runs})
         return 0
     show(call.screen, runs)
-    parts = [count(len(runs), "run"), count(info.head.seq, "event")]
+    parts = [f"{part} {visible(name)}" for part, name in _owner(key)]
+    parts += [count(len(runs), "run"), count(info.head.seq, "event")]
     if info.expires_at:
         expiry = short_time(info.expires_at)
         parts.append(f"expires {expiry}")
@@ -135,15 +147,16 @@ async def _print_lines(runtime: Runtime, key: SessionKey) -> None:
 # --- delete -----------------------------------------------------------------------------------------------------------
 
 
-def delete(call: Call, id: str, files: bool, yes: bool) -> int:
-    key = SessionKey(session=id)
+def delete(call: Call, id: str, files: bool, yes: bool, owner: Mapping[str, str | None]) -> int:
     with call.runtime() as runtime:
         note_findings(call, runtime)
+        key = asyncio.run(find_session(runtime, id, owner))
         events, artifacts = asyncio.run(look_at_session(runtime, key))
         number = count(events, "event")
         saved = count(len(artifacts), "saved file")
         if not yes:
-            what = f"session '{id}' with {number}"
+            whose = "".join(f" of {part} {name}" for part, name in _owner(key))
+            what = f"session '{id}'{whose} with {number}"
             if files:
                 what += f", its workspace and {saved}"
             confirm_removal(what, refused=f"The {what}", hint="Add --yes.")
@@ -167,5 +180,14 @@ def delete(call: Call, id: str, files: bool, yes: bool) -> int:
     for ref in removed:
         call.screen.text(f"removed  {visible(ref)}")
     if artifacts and not files:
-        call.screen.note(f"{saved} of it left: prowess artifacts list --session {id}")
+        words = ["prowess", "artifacts", "list", "--session", id]
+        for part, name in _owner(key):
+            words += [f"--{part}", name]
+        call.screen.note(f"{saved} of it left: {visible(shlex.join(words))}")
     return 0
+
+
+def _owner(key: SessionKey) -> list[tuple[str, str]]:
+    """Returns the parts of the owner that are not the default, with their names: user first."""
+    parts = [(part, getattr(key, part)) for part in reversed(OWNER)]
+    return [(part, name) for part, name in parts if name != "default"]

@@ -105,6 +105,7 @@ class RunsDocument(TypedDict):
     runs: list[RunRow]
     more: bool
     damaged: Texts
+    left_out: bool
 
 
 class MomentRow(TypedDict):
@@ -214,6 +215,9 @@ class RunsPrunedDocument(TypedDict):
 
 class SessionParts(TypedDict):
     session: str
+    tenant: str
+    app: str
+    user: str
     created_at: str
     updated_at: str
     expires_at: str | None

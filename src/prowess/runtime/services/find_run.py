@@ -16,6 +16,7 @@ from prowess.core.values import SessionInfo, SessionKey
 from prowess.errors import AuditBroken, StoreError
 from prowess.records.audit import SessionRecord, read_session
 from prowess.records.chain import without_duplicates
+from prowess.records.sessions import all_sessions
 from prowess.records.summary import RunSummary
 from prowess.runtime.config import Config
 from prowess.runtime.runtime import Runtime
@@ -252,7 +253,7 @@ async def _in_log(
     if log is None:
         return None, None
     named = named_session(told)
-    infos = list(await log.sessions())
+    infos = list(await all_sessions(log))
     infos.sort(key=lambda info: (info.key.session == named, info.updated_at), reverse=True)
     own: SessionRecord | None = None
     for info in infos:
@@ -283,7 +284,7 @@ async def _known(log: EventLog | None, thoroughly: bool) -> dict[str, SessionInf
     found: dict[str, SessionInfo] = {}
     if log is None:
         return found
-    for info in await log.sessions():
+    for info in await all_sessions(log):
         if not thoroughly:
             found |= dict.fromkeys(await _begun(log, info), info)
             continue

@@ -142,7 +142,7 @@ class Recorded:
         """Returns every value of an option of the command that started the run."""
         if self.started is None:
             return ()
-        words = self.started.resume_arguments
+        words = self.started.resume_arguments or ()
         pairs = zip(words[::2], words[1::2], strict=False)  # flags without a value come last
         return tuple(value for word, value in pairs if word == option)
 

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, tee
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prowess.core.events import Envelope, parse_event
 from prowess.core.values import SessionInfo
 from prowess.errors import AuditBroken, StoreError
+from prowess.records.sessions import all_sessions
 from prowess.records.summary import RunSummary, find_resuming, is_cut_off, summarise
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import copies, load_summary, named_session, opened
 from prowess.runtime.storage import runs_folder
+from prowess.stores.run_folders import store_id
 
 if TYPE_CHECKING:
     from prowess.core.ports import EventLog
 
 
 class RunRow(NamedTuple):
-    """Run in a list. `in_log` is False for a run that exists only as a copy."""
+    """Run in a list. `in_log` is False for a run that exists only as a copy, `other_store` True for a copy of a run in
+    another store."""
 
     run: str
     session: str
@@ -35,25 +38,31 @@ class RunRow(NamedTuple):
     tokens: int
     children: int
     in_log: bool
+    other_store: bool = False
 
 
 class RunList(NamedTuple):
-    """Newest runs of a store. `more`: there are others; `damaged` are sessions that cannot be read whole."""
+    """Newest runs of a store. `more`: there are others; `damaged` are sessions that cannot be read whole; `left_out`:
+    there are copies of runs in other stores."""
 
     store: str
     runs: list[RunRow]
     more: bool
     damaged: list[str]
+    left_out: bool = False
 
 
-async def list_runs(runtime: Runtime, *, session: str | None = None, limit: int = 20) -> RunList:
-    """Returns at most `limit` runs, newest first, of one session or of all."""
+async def list_runs(
+    runtime: Runtime, *, session: str | None = None, limit: int = 20, only_own: bool = False
+) -> RunList:
+    """Returns at most `limit` runs, newest first, of one session or of all. `only_own` leaves out the copies of runs in
+    other stores, which stand in the same folder."""
     found: list[RunRow] = []
     damaged: list[str] = []
     infos: Sequence[SessionInfo] = ()
     async with opened(runtime) as (log, store):
         if log is not None:
-            infos = await log.sessions()
+            infos = await all_sessions(log)
         wanted = [info for info in infos if session in (None, info.key.session)]
         if session is not None and not wanted:
             raise StoreError(f"No session '{session}'.", code="session-unknown", hint="See: prowess sessions list")
@@ -62,10 +71,12 @@ async def list_runs(runtime: Runtime, *, session: str | None = None, limit: int 
             damaged += sorted(name for name in orphans if session in (None, name))
             found += await _newest(log, wanted, limit, damaged)
     known = {info.key.session for info in infos}
-    only_copies = _only_copies(runs_folder(runtime.places), known, session)
-    found += islice(only_copies, limit + 1)
+    only_copies = _only_copies(runs_folder(runtime.places), known, session, store_id(store))
+    own, others = tee(only_copies)
+    left_out = only_own and any(row.other_store for row in others)
+    found += islice((row for row in own if not (only_own and row.other_store)), limit + 1)
     found = _sorted(found)
-    return RunList(store, found[:limit], len(found) > limit, damaged)
+    return RunList(store, found[:limit], len(found) > limit, damaged, left_out)
 
 
 async def _newest(log: EventLog, infos: Sequence[SessionInfo], limit: int, damaged: list[str]) -> list[RunRow]:
@@ -133,7 +144,7 @@ def _row(summary: RunSummary, runs: Sequence[RunSummary]) -> RunRow:
     )
 
 
-def _only_copies(folder: str, known: set[str], session: str | None) -> Iterator[RunRow]:
+def _only_copies(folder: str, known: set[str], session: str | None, store: str | None) -> Iterator[RunRow]:
     """Yields the runs whose session is not in the log, of one session or of all."""
     for name, path in copies(folder):
         told = load_summary(path)
@@ -141,10 +152,10 @@ def _only_copies(folder: str, known: set[str], session: str | None) -> Iterator[
         if told is None or where is None or where in known:
             continue
         if session in (None, where):
-            yield _copied_row(told, name, where)
+            yield _copied_row(told, name, where, store)
 
 
-def _copied_row(told: Mapping[str, Any], folder: str, session: str) -> RunRow:
+def _copied_row(told: Mapping[str, Any], folder: str, session: str, store: str | None) -> RunRow:
     """Returns the row of a run that only its run.json tells of. Anybody can have written that file."""
     _, _, id = folder.partition("Z-")
     return RunRow(
@@ -161,6 +172,7 @@ def _copied_row(told: Mapping[str, Any], folder: str, session: str) -> RunRow:
         tokens=_count_tokens(told.get("usage")),
         children=0,
         in_log=False,
+        other_store=told.get("store") not in (None, store),
     )
 
 

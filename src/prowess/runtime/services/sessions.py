@@ -1,10 +1,11 @@
-"""Lists the sessions of the log, and finds one of them."""
+"""Lists the sessions of the log, whoever owns them, and finds one of them."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import AsyncIterator, Sequence
+import shlex
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -12,16 +13,22 @@ from prowess.core.events import parse_event
 from prowess.core.ports import EventLog
 from prowess.core.values import SessionInfo, SessionKey
 from prowess.errors import AuditBroken, StoreError, in_one_line
+from prowess.records.sessions import all_sessions
 from prowess.records.summary import RunSummary, summarise
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import opened
 from prowess.runtime.storage import name_log, store_name, workspace_dir
+
+OWNER = ("tenant", "app", "user")
 
 
 class SessionRow(NamedTuple):
     """Session in a list. `runs` is None for a damaged session, and `damage` says what is wrong."""
 
     session: str
+    tenant: str
+    app: str
+    user: str
     created_at: str
     updated_at: str
     expires_at: str | None
@@ -50,7 +57,7 @@ async def list_sessions(runtime: Runtime, *, limit: int = 20) -> SessionList:
         prune = getattr(log, "prune_expired", None)
         if prune is not None:
             pruned = await prune()
-        infos = list(await log.sessions())
+        infos = list(await all_sessions(log))
         infos.sort(key=lambda info: (info.updated_at, info.key), reverse=True)
         rows = [await _row(log, info) for info in infos[:limit]]
         more = max(0, len(infos) - limit)
@@ -77,6 +84,9 @@ def session_row(info: SessionInfo, runs: Sequence[RunSummary], damage: str | Non
         stop_reason = run.stop_reason
     return SessionRow(
         session=info.key.session,
+        tenant=info.key.tenant,
+        app=info.key.app,
+        user=info.key.user,
         created_at=info.created_at,
         updated_at=info.updated_at,
         expires_at=info.expires_at,
@@ -91,15 +101,46 @@ def session_row(info: SessionInfo, runs: Sequence[RunSummary], damage: str | Non
 @asynccontextmanager
 async def opened_session(runtime: Runtime, key: SessionKey) -> AsyncIterator[tuple[SessionInfo, EventLog]]:
     """Yields a session and the log that has it. Raises StoreError when there is no such session."""
-    names: list[str] = []
     async with opened(runtime) as (log, _):
         if log is not None:
-            for info in await log.sessions():
+            for info in await log.sessions(key.tenant):
                 if info.key == key:
                     yield info, log
                     return
-                names.append(info.key.session)
-    raise _unknown(key.session, names)
+    raise _unknown(key.session, ())
+
+
+async def find_session(runtime: Runtime, session: str, owner: Mapping[str, str | None]) -> SessionKey:
+    """Returns the session of this name. `owner` names tenant, app and user, as far as they are known. Raises StoreError
+    when there is none, or more than one."""
+    known = {part: name for part, name in owner.items() if name is not None}
+    SessionKey(session=session, **known)  # raises for names that no session can have
+    keys: list[SessionKey] = []
+    async with opened(runtime) as (log, _):
+        if log is not None:
+            keys += [info.key for info in await all_sessions(log)]
+    named = [key for key in keys if key.session == session]
+    found = [key for key in named if all(getattr(key, part) == name for part, name in known.items())]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        problem = f"Several owners have a session '{session}'."
+        raise StoreError(problem, code="session-ambiguous", hint=f"Add {_owner_options(found)}.")
+    if named:
+        asked = ", ".join(f"{part} '{name}'" for part, name in known.items())
+        problem = f"No session '{session}' of {asked}."
+        raise StoreError(problem, code="session-unknown", hint=f"There is one with {_owner_options(named)}.")
+    raise _unknown(session, [key.session for key in keys])
+
+
+def _owner_options(keys: Sequence[SessionKey]) -> str:
+    """Renders `--user ann or --user bob`: what tells the owners apart, or else the whole owner."""
+    parts = [part for part in OWNER if len({getattr(key, part) for key in keys}) > 1] or OWNER
+    options: list[str] = []
+    for key in keys[:10]:
+        words = [f"--{part} {shlex.quote(getattr(key, part))}" for part in parts]
+        options.append(" ".join(words))
+    return " or ".join(options)
 
 
 def _unknown(session: str, names: Sequence[str]) -> StoreError:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from prowess._internal.paths import is_inside
 from prowess.core.catalog_values import Finding
 from prowess.errors import ConfigError, FetchError
-from prowess.policy.trust import Trust, grant_folder, grant_url, load_trust, revoke
+from prowess.policy.trust import Trust, grant_folder, grant_url, has_grant, load_trust, revoke
 from prowess.runtime.services.trust_effect import TrustEffect, find_effect
 from prowess.skills.catalog import Catalog
 from prowess.skills.discover import discover
@@ -76,6 +76,13 @@ def preview_url(url: str, cache_dir: str) -> TrustPreview:
     root = Root("url", opened.path, True, url=None)
     catalog = discover(root)
     return TrustPreview(place=url, catalog=catalog, digest=opened.digest, findings=opened.findings)
+
+
+def is_trusted(trust: Trust, content: TrustPreview) -> bool:
+    """True when this trust was given already, and covers the content as it is now."""
+    if content.digest is None:
+        return has_grant(trust, content.place)
+    return trust.accepts_url(content.place, content.digest)
 
 
 def give_trust(state_dir: str, content: TrustPreview) -> None:

@@ -26,6 +26,7 @@ from prowess.records.audit import (
     kept_head,
     read_session,
 )
+from prowess.records.sessions import all_sessions
 from prowess.records.summary import RunSummary, find_resuming, is_cut_off
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import (
@@ -320,7 +321,7 @@ async def verify_store(runtime: Runtime) -> VerifiedStore:
     async with opened(runtime) as (log, place):
         store = store_id(place)
         if log is not None:
-            for info in await log.sessions():
+            for info in await all_sessions(log):
                 record = await read_session(log, info.key)
                 session = info.key.session
                 found.sessions.append(VerifiedSession(session, check_session(record)))
