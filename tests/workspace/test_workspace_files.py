@@ -275,6 +275,17 @@ def test_a_folder_is_staged_whole_and_links_are_left_out(tmp_path, layout):
     assert Path(layout.host("work/inputs/d/sub/b")).read_text(encoding="utf-8") == "bb"
 
 
+def test_nothing_is_copied_of_an_input_that_is_too_large(tmp_path, layout):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "a").write_text("a", encoding="utf-8")
+    with open(tmp_path / "d" / "huge", "wb") as file:
+        file.truncate(2 << 30)
+    for path in ("d", "d/huge"):
+        with pytest.raises(WorkspaceError, match="has more than 1073741824 bytes"):
+            stage_granted(str(tmp_path / path), None, layout)
+    assert not list(Path(layout.host("work/inputs")).rglob("*"))
+
+
 @pytest.mark.parametrize(
     "to", ["../x", "/etc/x", "skills/pdf/x", "runs/x", "work", "out/../../x", "x", "work/../skills/x"]
 )

@@ -118,6 +118,7 @@ def _stage_path(wanted: Input, root: str, rel: str, places: InputPlaces) -> Stag
             if not name or stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
                 return _stage_folder(wanted, root, rel, target, places, note)
             with open(open_child(fd, name, rel), "rb") as file:
+                _check_size(wanted.source, os.fstat(file.fileno()).st_size)
                 size = _write(places, target, iter(lambda: file.read(_CHUNK), b""))
     except FileNotFoundError:
         raise _refused(wanted.source, "does not exist", "Check the path.") from None
@@ -130,6 +131,10 @@ def _stage_folder(wanted: Input, root: str, rel: str, target: str, places: Input
     if root == places.layout.root and f"{target}/".startswith(f"{rel}/"):
         raise _refused(wanted.source, "would be copied into itself", "Name another place with `to`.")
     total = files = 0
+    for _, status, *_ in walk(root, rel):  # so that nothing is copied of a folder that is too large
+        total += status.st_size if stat.S_ISREG(status.st_mode) else 0
+        _check_size(wanted.source, total)
+    total = 0
     skipped: list[str] = []
     for path, status, folder_fd, name in walk(root, rel):
         below = path[len(rel) :].lstrip("/")
@@ -196,10 +201,14 @@ def _write(places: InputPlaces, target: str, chunks: Iterable[bytes], before: in
                 os.fchown(fd, places.uid, places.uid)
             for chunk in chunks:
                 size += len(chunk)
-                if before + size > MAX_INPUT_BYTES:
-                    raise _refused(target, f"has more than {MAX_INPUT_BYTES} bytes", "Give a smaller part of it.")
+                _check_size(target, before + size)  # it grew
                 file.write(chunk)
     return size
+
+
+def _check_size(what: str, size: int) -> None:
+    if size > MAX_INPUT_BYTES:
+        raise _refused(what, f"has more than {MAX_INPUT_BYTES} bytes", "Give a smaller part of it.")
 
 
 def _refused(what: str, problem: str, hint: str) -> WorkspaceError:
