@@ -244,6 +244,16 @@ def test_the_call_is_decided_under_the_list_of_the_skill(root: Path) -> None:
     assert in_order(result_text(played), "NARROW-BODY", "denied [denied]: Denied: The skill 'explicit:narrow' allows")
 
 
+@pytest.mark.parametrize("spelled", [{}, {"tool": "load_resource"}])
+def test_the_list_of_a_skill_that_a_reading_call_loads_binds_its_neighbour(root: Path, spelled: dict[str, str]) -> None:
+    """Reading calls are made at the same time, but one that loads a skill is made before the others."""
+    read = call("skill_read", skill="narrow", path="a.md")["calls"][0] | spelled
+    other = call("read_file", file_name="out/x")["calls"][0]
+    played = play(root, [{"calls": [read, other]}, DONE], settings=LOCAL)
+    decisions = [event["decision"] for event in played.of("call_decided")]
+    assert [(each["verdict"], each["rule"]) for each in decisions][-1] == ("deny", "allowed-tools:explicit:narrow")
+
+
 # --- people -----------------------------------------------------------------------------------------------------------
 
 

@@ -284,7 +284,7 @@ class _Loop:
         """Makes calls in order; read-only neighbours at the same time."""
         named: list[str] = []
         ordered = self._in_order(calls)
-        for group in make_groups(ordered, self._is_read_only):
+        for group in make_groups(ordered, self._kit.is_read_only):
             for index, call in enumerate(group):
                 limit = self._budget.reached_by(call, index)
                 if limit is not None:
@@ -336,9 +336,6 @@ class _Loop:
             return False
         entry = self._kit.skills.catalog().find(ref)
         return entry is not None and entry.controls.role == "coordinator"
-
-    def _is_read_only(self, call: ToolCall) -> bool:
-        return self._kit.is_read_only(call.tool)
 
     def _last_skill(self) -> str | None:
         loaded = list(self._kit.work.loaded)

@@ -35,6 +35,7 @@ from prowess.agent.toolkit_options import HumanChannels, KitPolicy, KitStyle, Sk
 from prowess.core.events import Event, ModelReplied, PlanChanged, RunFinished, RunStarted
 from prowess.core.ports import CallGrant, SecretProvider, Toolset
 from prowess.core.tool_context import ToolContext
+from prowess.core.tool_table import LOADING_TOOLS
 from prowess.core.values import CatalogPlan, Outcome, Part, Plan, ToolCall, ToolSpec, Trigger
 from prowess.errors import ProwessError, ResourceNotFound, SkillDenied, SkillError
 from prowess.policy.decision import PolicyContext
@@ -218,9 +219,11 @@ class Toolkit:
     def _read_only(self) -> Mapping[str, bool]:
         return {spec.name: spec.read_only for spec in self.calls.tools.specs()}
 
-    def is_read_only(self, tool: str) -> bool:
-        name = self.calls.repair.find_tool(tool)
-        return self._read_only.get(name, False)
+    def is_read_only(self, call: ToolCall) -> bool:
+        """True if a call changes nothing. One that may load a skill does: `allowed-tools` bind the calls after it."""
+        name = self.calls.repair.find_tool(call.tool)
+        may_load = name in LOADING_TOOLS and not self.work.is_loaded(call.args.get("skill"))
+        return self._read_only.get(name, False) and not may_load
 
     @property
     def activation_error(self) -> ProwessError | None:

@@ -164,11 +164,7 @@ class SessionWork:
 
     def get(self, ref: str) -> LoadedSkill:
         """Returns a skill in use, by id or by a unique name, and marks it as the most recently used."""
-        found: list[str] = []
-        for id, each in self._loaded.items():
-            entry = each.skill.entry
-            if ref in (id, entry.qualified, each.skill.name, each.folder):
-                found.append(id)
+        found = self._find(ref)
         if len(found) == 1:
             self.touch(found[0])
             return self._loaded[found[0]]
@@ -179,6 +175,18 @@ class SessionWork:
         message = f"The skill '{ref[:100]}' is not loaded."
         hint = f"Load it first with skill_load. Loaded: {names}"
         raise SkillError(message, code="skill-not-loaded", hint=hint)
+
+    def is_loaded(self, ref: object) -> bool:
+        """True if `ref` names a skill in use."""
+        return bool(self._find(ref))
+
+    def _find(self, ref: object) -> list[str]:
+        found: list[str] = []
+        for id, each in self._loaded.items():
+            entry = each.skill.entry
+            if ref in (id, entry.qualified, each.skill.name, each.folder):
+                found.append(id)
+        return found
 
     @property
     def root(self) -> str:
