@@ -211,6 +211,9 @@ class Agent(Generic[OutputT]):
         """
         opening = self.session(session, must_exist=must_exist, tenant=tenant, app=app, user=user)
         with PythonDoor():
+            if resume and session is None:
+                message = "resume=True continues a conversation, and none is named."
+                raise ConfigError(message, code="option-invalid", hint="Name it: session=…")
             paths = as_paths(files)
             async with opening as chat:
                 return await chat.run(

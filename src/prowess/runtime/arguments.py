@@ -163,6 +163,9 @@ def as_paths(files: FilePaths) -> list[str]:
         path = os.path.abspath(os.path.expanduser(os.fspath(file)))
         if not os.path.exists(path):
             raise ConfigError(f"There is no file '{path}'.", code="no-file", hint="Check the names in files=[…].")
+        if not (os.path.isfile(path) or os.path.isdir(path)):
+            hint = "Write what it gives into a file, and name that."
+            raise ConfigError(f"files: '{path}' is no file and no folder.", code="option-invalid", hint=hint)
         paths.append(path)
     if len(paths) > 1:
         check_places([(path, None) for path in paths])
@@ -272,6 +275,9 @@ def as_observers(on_event: Observers) -> tuple[Observer, ...]:
 def check_model_part(model: object) -> None:
     """Refuses a name that is none, and an object that is no model."""
     if isinstance(model, str):
+        if not model.strip():  # a variable of the environment that is not set, perhaps
+            hint = "Give a name such as 'openai:gpt-5' or 'offline', or None for the configured one."
+            raise ConfigError("model='' names no model.", code="model-unknown", hint=hint)
         check_model(model)
     elif isinstance(model, type):
         hint = f"Give an object: {model.__name__}(…)."
