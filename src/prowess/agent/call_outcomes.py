@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from prowess._internal.own_line import describe_error, find_own_line
 from prowess.agent.call_policy import CallFacts
-from prowess.core.codec import from_json, to_json
 from prowess.core.events import ApprovalAnswered
 from prowess.core.isolation import record_isolation
 from prowess.core.ports import CallGrant
@@ -66,43 +63,6 @@ def make_raised(call: ToolCall, error: Exception) -> Outcome:
     data = {"raised": type(error).__name__, "at": find_own_line(error)}
     hint = "This is a mistake in the tool, not in the call."
     return Outcome(status="failed", code="tool-raised", content=text[:2000], hint=hint, data=data)
-
-
-def as_recordable(call: ToolCall, outcome: Outcome) -> Outcome:
-    """Returns the outcome, or a failure in its place if no record could hold it, or if it has no files where files of
-    a run are read. A tool is foreign code."""
-    if call.tool in TOOLS:
-        return outcome
-    try:
-        text = json.dumps(to_json(outcome), allow_nan=False)
-        _check_files(from_json(Outcome, json.loads(text)).data)
-        return outcome
-    except (TypeError, ValueError, RecursionError) as error:
-        content = f"{call.tool} returned an Outcome that cannot be recorded: {error}"
-    hint = "This is a mistake in the tool, not in the call."
-    return Outcome(status="failed", code="tool-result", content=content[:2000], hint=hint)
-
-
-def find_problems(call: ToolCall, outcome: Outcome) -> list[str]:
-    """Returns what the person must know of a call that their own part did not do."""
-    found: list[str] = []
-    if call.tool == "ask_user" and "problem" in outcome.data:
-        found.append(str(outcome.data["problem"]))
-    if outcome.code == "tool-result":
-        found.append(outcome.content)
-    return found
-
-
-def _check_files(data: Mapping[str, Any]) -> None:
-    for name in ("output_files", "left_out", "staged_inputs", "artifact_files"):
-        rows = data.get(name, [])
-        is_list = isinstance(rows, list)
-        if is_list and name == "output_files":
-            is_list = all(isinstance(row, dict) and {"name", "mime_type", "size_bytes"} <= row.keys() for row in rows)
-        if is_list and name == "left_out":
-            is_list = all(isinstance(row, str) for row in rows)
-        if not is_list:
-            raise TypeError(f"data[{name!r}] is no list of files.")
 
 
 def add_files(outcome: Outcome, grant: CallGrant) -> Outcome:

@@ -24,9 +24,7 @@ from prowess.agent.call_outcomes import (
     MAX_CONTENT,
     NOT_BEGUN,
     add_files,
-    as_recordable,
     decide_answered,
-    find_problems,
     make_failed,
     make_interrupted,
     make_invalid,
@@ -56,6 +54,7 @@ from prowess.policy.decision import find_risk, stricter
 from prowess.policy.rules import PolicyQuery
 from prowess.policy.secrets import build_environment
 from prowess.tools.session_work import SessionWork
+from prowess.tools.toolset import check_outcome, find_problem
 
 Spawner = Callable[[Spawn, ToolCall], Awaitable[Outcome]]  # carries out a call in a child run
 OnOutput = Callable[[str, bytes], None]
@@ -357,8 +356,8 @@ class ToolCallRunner:
             grant = self._grant(facts, decision, granted, can_spawn=spawn is not None)
             result = await self.tools.call(call, grant)
             if not isinstance(result, Spawn):
-                result = as_recordable(call, result)
-                for problem in find_problems(call, result):
+                result = result if call.tool in TOOLS else check_outcome(call, result)
+                if problem := find_problem(call, result):
                     self._record.note_problem(problem)
                 return add_files(result, grant) if grant.made else result
             if spawn is None:

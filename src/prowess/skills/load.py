@@ -22,6 +22,7 @@ from prowess.core.catalog_values import Source, Trigger
 from prowess.core.findings import Note, make_finding
 from prowess.errors import PathEscape, ResourceNotFound, SkillError, SkillInvalid, SkillNotFound
 from prowess.skills.catalog import Catalog
+from prowess.skills.head import Controls
 from prowess.skills.metadata import read_fields
 from prowess.skills.parse import MAX_BODY_BYTES, parse_body, parse_front
 from prowess.skills.scanner import SKIPPED, scan
@@ -69,7 +70,7 @@ def load_entry(entry: Entry) -> Skill:
             raise _refused(entry, note)
     digests = [FileDigest(file.path, file.executable, file.sha256) for file in files]
     return Skill(
-        entry=entry._replace(controls=read_fields(front, entry.name).controls),
+        entry=_put(entry, read_fields(front, entry.name).controls),
         fields=front.fields,
         body=body,
         body_line=line,
@@ -78,6 +79,11 @@ def load_entry(entry: Entry) -> Skill:
         notes=(*notes, *more),
         directory=directory,
     )
+
+
+def _put(entry: Entry, controls: Controls) -> Entry:
+    """Returns the same object if the controls did not change: a catalog knows its entries by identity."""
+    return entry if entry.controls == controls else entry._replace(controls=controls)
 
 
 def _read_skill_md(entry: Entry, directory: str) -> bytes:
@@ -125,7 +131,7 @@ def load_published(trees: str, id: str, digest: str, entry: Entry | None) -> Ski
         return None
     if skill.digest != digest:
         return None
-    return skill._replace(entry=entry._replace(controls=skill.entry.controls))
+    return skill._replace(entry=_put(entry, skill.entry.controls))
 
 
 def _find_published(path: str, id: str) -> Entry | None:

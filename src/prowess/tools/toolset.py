@@ -15,6 +15,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, NamedTuple, TypeGuard
 
+from prowess.core.codec import from_json, to_json
 from prowess.core.ports import CallGrant, CapabilityRequest, Toolset
 from prowess.core.tool_table import SWITCHED_TOOLS
 from prowess.core.values import Outcome, Spawn, ToolCall, ToolSpec
@@ -265,3 +266,38 @@ def _by_outer_name(error: ToolRetry | ToolFailed, way: _Way) -> ToolRetry | Tool
         return error
     kind = ToolRetry if isinstance(error, ToolRetry) else ToolFailed
     return kind(outer + text.removeprefix(inner))
+
+
+# --- outcomes ---------------------------------------------------------------------------------------------------------
+
+
+def find_problem(call: ToolCall, outcome: Outcome) -> str | None:
+    """Returns what a person should know of a call: their part did not work."""
+    if call.tool == "ask_user":
+        return outcome.data.get("problem")
+    return outcome.content if outcome.code == "tool-result" else None
+
+
+def check_outcome(call: ToolCall, outcome: Outcome) -> Outcome:
+    """Returns the outcome, or a failure in its place if no record could hold it, or if it has no files where files of
+    a run are read. Tools of others are foreign code."""
+    try:
+        text = json.dumps(to_json(outcome), allow_nan=False)
+        _check_files(from_json(Outcome, json.loads(text)).data)
+        return outcome
+    except (TypeError, ValueError, RecursionError) as error:
+        content = f"{call.tool} returned an Outcome that cannot be recorded: {error}"
+    hint = "This is a mistake in the tool, not in the call."
+    return Outcome(status="failed", code="tool-result", content=content[:2000], hint=hint)
+
+
+def _check_files(data: Mapping[str, Any]) -> None:
+    for name in ("output_files", "left_out", "staged_inputs", "artifact_files"):
+        rows = data.get(name, [])
+        is_list = isinstance(rows, list)
+        if is_list and name == "output_files":
+            is_list = all(isinstance(row, dict) and {"name", "mime_type", "size_bytes"} <= row.keys() for row in rows)
+        if is_list and name == "left_out":
+            is_list = all(isinstance(row, str) for row in rows)
+        if not is_list:
+            raise TypeError(f"data[{name!r}] is no list of files.")
