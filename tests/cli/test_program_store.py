@@ -42,7 +42,19 @@ def test_a_question_of_a_program_is_answered_in_its_own_store(
     assert waiting.to_answer in str(caught.value.hint)
     command = shlex.split(waiting.to_answer)
     store = ["--store", str(tmp_path / "runs.db")]
-    assert command == ["prowess", "approvals", "answer", waiting.waiting[0].id, "yes", "--session", "s-1", *store]
+    assert command == [
+        "prowess",
+        "approvals",
+        "answer",
+        waiting.waiting[0].id,
+        "yes",
+        "--session",
+        "s-1",
+        "--user",
+        "ada",
+        *store,
+    ]
+    assert 'run(session="s-1", user="ada", resume=True)' in str(caught.value.hint)
     monkeypatch.chdir(tmp_path.parent)
     cli = Cli(capsys)
     assert cli.json("approvals", "list")["waiting"] == []
@@ -56,6 +68,35 @@ def test_a_question_of_a_program_is_answered_in_its_own_store(
     assert (session["session"], run["run"]) == ("s-1", waiting.run)
     monkeypatch.chdir(tmp_path)
     assert make([{"text": "Sold."}]).run_sync(session="s-1", user="ada", resume=True).ok and sold == ["bolt"]
+
+
+def test_a_question_of_each_owner_is_answered_though_session_and_call_have_one_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @prowess.tool(requires_approval=True)
+    def pay(amount: int) -> str:
+        """Pays."""
+        return f"paid {amount}"
+
+    def go(user: str, script: list[Any], **options: Any) -> prowess.Result:
+        agent = prowess.Agent(ScriptedModel(script), tools=[pay], skills=[], store="sqlite:///runs.db")
+        return agent.run_sync(session="w", user=user, tenant="acme", **options)
+
+    monkeypatch.chdir(tmp_path)
+    asks = [{"calls": [{"tool": "pay", "args": {"amount": 5}, "id": "c1"}]}]
+    waiting = {user: go(user, asks, request="go") for user in ("ann", "bob", "default")}
+    cli = Cli(capsys, "approvals")
+    store = ["--store", "sqlite:///runs.db"]
+    rows = {row["user"]: row for row in cli.json("list", *store)["waiting"]}
+    assert rows.keys() == waiting.keys() and "session w · user bob · tenant acme" in cli("list", *store)
+    ambiguous = cli.refused("answer", "c1", "yes", "--session", "w", *store)
+    assert ambiguous["code"] == "call-ambiguous" and "--user ann or --user bob or --user default" in ambiguous["hint"]
+    cli(*shlex.split(waiting["ann"].to_answer)[2:])
+    cli(*shlex.split(rows["bob"]["to_answer"])[2:])
+    cli("answer", "c1", "no", "--user", "default", *store)
+    answers = {row["user"]: row["answer"] for row in cli.json("list", *store)["waiting"]}
+    assert answers == {"ann": "once", "bob": "once", "default": "no"}
+    assert go("bob", [{"text": "Paid."}], resume=True).ok
 
 
 def test_a_session_is_shown_and_deleted_with_its_owner(

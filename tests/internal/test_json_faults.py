@@ -63,6 +63,7 @@ def test_an_object_that_was_cut_ends_early(value: dict[str, object], data: st.Da
     whole = json.dumps(value)
     cut = whole[: data.draw(st.integers(1, len(whole) - 1))]
     assert not ends_early(whole) and parse_object(whole) == value
+    assert not ends_early(f"{whole} more")
     assert PLACE.search(describe_fault(cut))
     assert ends_early(cut)
 

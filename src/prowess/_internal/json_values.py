@@ -111,7 +111,7 @@ def ends_early(text: str) -> bool:
     except json.JSONDecodeError as error:
         rest = text[error.pos :]
         is_cut_token = len(rest) < _LONGEST_TOKEN and not set('}]",').intersection(rest)
-        return error.msg.startswith("Unterminated") or is_cut_token
+        return error.msg.startswith("Unterminated") or (is_cut_token and error.msg != "Extra data")
     except (ValueError, RecursionError):
         return False
     return False

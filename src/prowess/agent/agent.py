@@ -177,6 +177,7 @@ class Result(Generic[OutputT]):
     waiting: tuple[ToolCall, ...] = ()  # calls that a person has to approve
     failed: int = 0  # number of calls that failed, were denied or interrupted
     state: dict[str, Any] | None = None
+    to_go_on: str = ""  # call that goes on with the run
     to_answer: str = ""  # command that approves the first of them; empty if the store cannot be opened elsewhere
     code: str | None = None  # code of the failure that the text reports
     warnings: tuple[str, ...] = ()  # files that could not be copied to output_dir
@@ -204,7 +205,7 @@ class Result(Generic[OutputT]):
             return self
         raise make_run_error(
             self.stop_reason,
-            session=self.session,
+            to_go_on=self.to_go_on or f'run(session="{self.session}", resume=True)',
             waiting=self.waiting,
             report=self.report,
             code=self.code,

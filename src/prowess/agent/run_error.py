@@ -18,18 +18,19 @@ _WHY = {
 def make_run_error(
     stop_reason: StopReason,
     *,
-    session: str,
+    to_go_on: str,
     waiting: Sequence[ToolCall],
     report: str,
     code: str | None,
     to_answer: str = "",
 ) -> RunError:
-    """Makes the error for a run that ended without an answer. `to_answer` is a command for what waits."""
+    """Makes the error for a run that ended without an answer. `to_go_on` is the call that goes on with it, and
+    `to_answer` a command for what waits."""
     if code == "output-invalid":
         message = "The run ended because no answer of the model fitted output_type."
         hint = "`result.text` is the last answer. Try a simpler output_type, or another model."
         return RunError(message, stop_reason=stop_reason, code=code, hint=hint)
-    go_on = f'Go on with it: run(session="{session}", resume=True).'
+    go_on = f"Go on with it: {to_go_on}."
     kind, _, limit = stop_reason.partition(":")
     if kind == "limit":
         message = f"The run reached its limit on {limit} before it had an answer."

@@ -11,7 +11,7 @@ from prowess._internal.text import name_some, one_line, render_seconds
 from prowess.cli.app import Call
 from prowess.cli.screen import Screen, count, printable, size
 from prowess.cli.session_options import command_to_answer, command_to_go_on
-from prowess.core.values import Outcome, Usage
+from prowess.core.values import Outcome, SessionKey, Usage
 from prowess.records.call_text import render_doing
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def show_waiting(call: Call, given: dict[str, Any], result: Result, nobody: Sequ
         tool = printable(one_line(waiting.tool))
         doing = render_doing(waiting)
         note(f"Waiting for approval: {tool}, {doing}")
-        answer = command_to_answer(call, waiting.id, "yes", session)
+        answer = command_to_answer(call, waiting.id, SessionKey(session=session))
         note(f"  to answer: {printable(answer)}")
     tools = nobody or [waiting.tool for waiting in result.waiting]
     command = command_to_go_on(call, given, session, "--resume", yes=tools)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from prowess.cli.app import Call, executor_option, roots_option, source_option, store_option
+from prowess.core.values import SessionKey
 from prowess.errors import ConfigError
 from prowess.runtime.settings import LimitsConfig
 
@@ -140,10 +141,12 @@ def check_options(given: dict[str, Any]) -> None:
         raise ConfigError(message, code="usage", hint="Name a folder.")
 
 
-def command_to_answer(call: Call, call_id: str, answer: str, session: str) -> str:
-    """Returns the command that answers the question of one call."""
+def command_to_answer(call: Call, call_id: str, key: SessionKey) -> str:
+    """Returns the command that answers the question of one call with yes."""
     words = ["prowess", "approvals", "answer", *call.where(store=True)]
-    words += [call_id, answer, "--session", session]
+    words += [call_id, "yes", "--session", key.session]
+    for part, name in key.owner.items():
+        words += [f"--{part}", name]
     return shlex.join(words)
 
 

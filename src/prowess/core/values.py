@@ -322,6 +322,11 @@ class SessionKey:
         """Name of the session."""
         return self.session
 
+    @property
+    def owner(self) -> dict[str, str]:
+        """Parts of the owner that are not the default."""
+        return {part: getattr(self, part) for part in ("user", "tenant", "app") if getattr(self, part) != "default"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainHead:

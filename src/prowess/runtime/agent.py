@@ -9,6 +9,7 @@ Each run is a session of its own, unless one is named. `session` keeps a convers
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -364,7 +365,7 @@ class AgentSession(Generic[OutputT]):
             async with recorder.watched_by([*self._observers, *as_observers(on_event)]):
                 result = await session.run(request, skills=names, files=paths, resume=resume, deps=deps)
             problems = tuple(recorder.problems)  # now the observers have seen all of it
-        result = replace(result, problems=problems, to_answer=self._find_command(result))
+        result = replace(result, problems=problems, to_go_on=self._find_call(), to_answer=self._find_command(result))
         if folder is None:
             return result
         stop = Event()
@@ -391,12 +392,21 @@ class AgentSession(Generic[OutputT]):
         finally:
             self._is_running = False
 
+    def _find_call(self) -> str:
+        """Returns the call that goes on with the last run of this session."""
+        key = self._session.key
+        named = [f"{part}={json.dumps(name, ensure_ascii=False)}" for part, name in key.owner.items()]
+        call = f"run({', '.join([f'session={json.dumps(self.id, ensure_ascii=False)}', *named, 'resume=True'])})"
+        return call if self._store is not None else f"{call} of the same Agent, because its store is in memory"
+
     def _find_command(self, result: Result[OutputT]) -> str:
         """Returns the command that answers the first call that waits."""
         if not result.waiting or self._store is None:
             return ""
-        words = ["prowess", "approvals", "answer", result.waiting[0].id, "yes", "--session", self.id, *self._store]
-        return shlex.join(words)
+        words = ["prowess", "approvals", "answer", result.waiting[0].id, "yes", "--session", self.id]
+        for part, name in self._session.key.owner.items():
+            words += [f"--{part}", name]
+        return shlex.join([*words, *self._store])
 
     async def stream(
         self,

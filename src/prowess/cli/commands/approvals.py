@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from prowess.cli.app import Call, actions, cli_command, roots_option, source_option, store_option
+from prowess.cli.session_options import owner_options
 
 
 @cli_command("grant", example="prowess approvals grant csv-report\nprowess approvals grant csv-report --yes --json")
@@ -46,8 +47,9 @@ def list_approvals(call: Call) -> int:
 @click.argument("said", metavar="yes|once|run|always|no", type=click.Choice(["yes", "once", "run", "always", "no"]))
 @click.option("--session", metavar="ID", help="The session that it waits in, when several have such a call.")
 @click.option("--because", metavar="TEXT", help="Why not; the model is told.")
+@owner_options
 @store_option
-def answer(call: Call, call_id: str, said: str, session: str | None, because: str | None) -> int:
+def answer(call: Call, call_id: str, said: str, session: str | None, because: str | None, **owner: str | None) -> int:
     """Answer a question that waits; the session then goes on with `prowess run --session ID --resume`.
 
     yes and once: this call. run: the same tool for the same skill until the run ends. always: this tool for exactly
@@ -55,7 +57,7 @@ def answer(call: Call, call_id: str, said: str, session: str | None, because: st
     """
     from prowess.cli.handlers.approvals import answer
 
-    return answer(call, call_id, said, session, because)
+    return answer(call, call_id, said, session, because, owner)
 
 
 @cli_command("revoke", example="prowess approvals revoke 2\nprowess approvals revoke demo --capability skill_run --yes")

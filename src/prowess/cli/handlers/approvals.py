@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -41,7 +41,6 @@ from prowess.runtime.services.approvals import (
 )
 from prowess.runtime.services.documents import finding_row
 from prowess.runtime.services.find_run import opened
-from prowess.runtime.services.sessions import OWNER
 from prowess.runtime.storage import open_marks
 
 if TYPE_CHECKING:
@@ -160,9 +159,10 @@ def _cells(number: int, row: Standing) -> list[str]:
 def _show_waiting(call: Call, question: Waiting, asking: bool) -> None:
     screen = call.screen
     id = visible(question.call.id)
-    session = visible(question.key.session)
+    whose = [f"{part} {visible(name)}" for part, name in question.key.owner.items()]
+    where = " · ".join([f"session {visible(question.key.session)}", *whose])
     since = short_time(question.since)
-    screen.heading(f"{id} · session {session} · since {since}")
+    screen.heading(f"{id} · {where} · since {since}")
     _show_question(screen, question)
     if asking:
         screen.text("  It is being asked now, where it runs. Answer it there; or end that run, and answer it here.\n")
@@ -205,8 +205,7 @@ def _show_question(screen: Screen, question: Waiting) -> None:
 
 def _to_answer(call: Call, question: Waiting) -> str:
     """Returns the command that answers with yes."""
-    session = question.key.session
-    return command_to_answer(call, question.call.id, "yes", session)
+    return command_to_answer(call, question.call.id, question.key)
 
 
 def to_resume(call: Call, question: Waiting) -> str:
@@ -216,8 +215,8 @@ def to_resume(call: Call, question: Waiting) -> str:
         return f"# in the program that asked: make the call {question.call.id} again, under the same id"
     if question.resume_arguments is None:
         key = question.key
-        parts = ("session", *(part for part in OWNER if getattr(key, part) != "default"))
-        named = ", ".join(f"{part}={json.dumps(getattr(key, part), ensure_ascii=False)}" for part in parts)
+        parts = {"session": key.session, **key.owner}
+        named = ", ".join(f"{part}={json.dumps(name, ensure_ascii=False)}" for part, name in parts.items())
         return f"# in the program that asked: run again with {named}, resume=True"
     words = ["prowess", "run", *call.where(store=True)]
     words += question.resume_arguments
@@ -228,13 +227,15 @@ def to_resume(call: Call, question: Waiting) -> str:
 # --- answer -----------------------------------------------------------------------------------------------------------
 
 
-def answer(call: Call, call_id: str, said: str, session: str | None, because: str | None) -> int:
+def answer(
+    call: Call, call_id: str, said: str, session: str | None, because: str | None, owner: Mapping[str, str | None]
+) -> int:
     given = _ANSWERS[said]
     if because is not None and given != "no":
         raise ConfigError("--because is the reason for a 'no' only.", code="usage", hint="Leave it out.")
     with call.runtime() as runtime:
         note_findings(call, runtime)
-        call_answer = CallAnswer(call_id, given, session, because)
+        call_answer = CallAnswer(call_id, given, session, because, owner)
         done = asyncio.run(_answer(call, runtime, call_answer))
     question = done.question
     resume = to_resume(call, question)

@@ -122,7 +122,7 @@ def show_session(call: Call, id: str, events: bool, owner: Mapping[str, str | No
         call.screen.document({"schema": "prowess.session/1", **_document(row), "conversation": runs})
         return 0
     show(call.screen, runs)
-    parts = [f"{part} {visible(name)}" for part, name in _owner(key)]
+    parts = [f"{part} {visible(name)}" for part, name in key.owner.items()]
     parts += [count(len(runs), "run"), count(info.head.seq, "event")]
     if info.expires_at:
         expiry = short_time(info.expires_at)
@@ -155,7 +155,7 @@ def delete(call: Call, id: str, files: bool, yes: bool, owner: Mapping[str, str 
         number = count(events, "event")
         saved = count(len(artifacts), "saved file")
         if not yes:
-            whose = "".join(f" of {part} {name}" for part, name in _owner(key))
+            whose = "".join(f" of {part} {name}" for part, name in key.owner.items())
             what = f"session '{id}'{whose} with {number}"
             if files:
                 what += f", its workspace and {saved}"
@@ -181,13 +181,7 @@ def delete(call: Call, id: str, files: bool, yes: bool, owner: Mapping[str, str 
         call.screen.text(f"removed  {visible(ref)}")
     if artifacts and not files:
         words = ["prowess", "artifacts", "list", "--session", id]
-        for part, name in _owner(key):
+        for part, name in key.owner.items():
             words += [f"--{part}", name]
         call.screen.note(f"{saved} of it left: {visible(shlex.join(words))}")
     return 0
-
-
-def _owner(key: SessionKey) -> list[tuple[str, str]]:
-    """Returns the parts of the owner that are not the default, with their names: user first."""
-    parts = [(part, getattr(key, part)) for part in reversed(OWNER)]
-    return [(part, name) for part, name in parts if name != "default"]

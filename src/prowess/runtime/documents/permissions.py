@@ -86,6 +86,9 @@ class QuestionRow(TypedDict):
     """Question that waits. `about` is what the person who is asked has to know: risk, source, isolation, changes."""
 
     session: str
+    tenant: str
+    app: str
+    user: str
     run: str
     call_id: str
     tool: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from prowess.agent.approvals import approval_keys
@@ -28,7 +29,7 @@ from prowess.records.marks import Marks
 from prowess.records.pending import PendingSession, Waiting, find_waiting, read_waiting
 from prowess.runtime.factories import skill_access
 from prowess.runtime.runtime import Runtime
-from prowess.runtime.services.sessions import session_place
+from prowess.runtime.services.sessions import render_owners, session_place
 from prowess.runtime.storage import is_shared, whoami, workspace_dir
 from prowess.skills.skill import Skill
 from prowess.workspace.session_folder import hold_session, is_held
@@ -69,6 +70,9 @@ def question_row(question: Waiting, asking: bool) -> QuestionRow:
     about = question.decision.about
     row: QuestionRow = {
         "session": question.key.session,
+        "tenant": question.key.tenant,
+        "app": question.key.app,
+        "user": question.key.user,
         "run": question.run,
         "call_id": question.call.id,
         "tool": question.call.tool,
@@ -105,6 +109,7 @@ class CallAnswer(NamedTuple):
     answer: Answer
     session: str | None = None  # needed when several sessions wait for a call with this id
     because: str | None = None  # told to the model
+    owner: Mapping[str, str | None] = MappingProxyType({})  # of the session, where several owners have one of the name
 
 
 class AnswerResult(NamedTuple):
@@ -120,7 +125,7 @@ async def answer_call(
     to_resume: Callable[[Waiting], str],
 ) -> AnswerResult:
     """Answers a waiting question, read again under the session's lock. `to_resume` says how to resume its run."""
-    sessions = await find_waiting(log, marks, given.session)
+    sessions = [each for each in await find_waiting(log, marks, given.session) if _is_of(each.key, given.owner)]
     question = choose_question(sessions, given.call_id, given.session)
     check_answer_counts(question, given.answer, to_resume)
     _check_run_ended(runtime, question, to_resume)
@@ -148,6 +153,10 @@ async def answer_call(
     return AnswerResult(question, tuple(unanswered))
 
 
+def _is_of(key: SessionKey, owner: Mapping[str, str | None]) -> bool:
+    return all(name is None or getattr(key, part) == name for part, name in owner.items())
+
+
 def _approve_always(runtime: Runtime, question: Waiting, by: str) -> None:
     """Approves such calls for the content that was asked about."""
     skill = _get_content(runtime, question)
@@ -167,9 +176,13 @@ def choose_question(
     unanswered = [question for question in asked if question.answer is None]
     keys = {question.key for question in unanswered}
     if len(keys) > 1:
-        names = ", ".join(question.key.session for question in unanswered)
-        problem = f"A call '{call_id}' waits in several sessions: {names}."
-        raise ConfigError(problem, code="call-ambiguous", hint="Add --session ID.")
+        names = sorted({key.session for key in keys})
+        problem = f"A call '{call_id}' waits in several sessions: {', '.join(names)}."
+        option = "--session ID"
+        if len(names) == 1:
+            problem = f"A call '{call_id}' waits in sessions '{names[0]}' of several owners."
+            option = render_owners(sorted(keys))
+        raise ConfigError(problem, code="call-ambiguous", hint=f"Add {option}.")
     if unanswered:
         return unanswered[0]
     if asked:

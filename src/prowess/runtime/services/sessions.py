@@ -125,15 +125,15 @@ async def find_session(runtime: Runtime, session: str, owner: Mapping[str, str |
         return found[0]
     if found:
         problem = f"Several owners have a session '{session}'."
-        raise StoreError(problem, code="session-ambiguous", hint=f"Add {_owner_options(found)}.")
+        raise StoreError(problem, code="session-ambiguous", hint=f"Add {render_owners(found)}.")
     if named:
         asked = ", ".join(f"{part} '{name}'" for part, name in known.items())
         problem = f"No session '{session}' of {asked}."
-        raise StoreError(problem, code="session-unknown", hint=f"There is one with {_owner_options(named)}.")
+        raise StoreError(problem, code="session-unknown", hint=f"There is one with {render_owners(named)}.")
     raise _unknown(session, [key.session for key in keys])
 
 
-def _owner_options(keys: Sequence[SessionKey]) -> str:
+def render_owners(keys: Sequence[SessionKey]) -> str:
     """Renders `--user ann or --user bob`: what tells the owners apart, or else the whole owner."""
     parts = [part for part in OWNER if len({getattr(key, part) for key in keys}) > 1] or OWNER
     options: list[str] = []
