@@ -20,7 +20,7 @@ import pytest
 import prowess
 from command_lines import run_here
 from guard import GUARD_S
-from prowess.errors import ConfigError, SkillNotFound, StoreError, ToolFailed, WorkspaceError
+from prowess.errors import ConfigError, SkillNotFound, StoreError, ToolFailed, ToolRetry, WorkspaceError
 from prowess.ports import SessionKey
 from prowess.stores.memory import MemoryEventLog
 from prowess.stores.sqlite import SqliteEventLog
@@ -164,6 +164,64 @@ def test_a_prefix_is_before_every_name_that_a_model_is_told(root: Path) -> None:
     with make_kit(root, prefix="pdf_", settings={"skills.require_load": True}) as kit:
         early = kit.call_sync("pdf_skill_run", {"skill": "beta", "command": "true"})
         assert "with pdf_skill_load" in early.content
+
+
+def lookup(x: str) -> str:
+    """Looks up."""
+    if x == "raise":
+        raise ValueError("skill_run is no number")
+    if x == "retry":
+        raise ToolRetry("lookup: use read_file")
+    raise ToolFailed(f"Nothing; use {x}")
+
+
+def prefixed_kit(root: Path, **options: Any) -> prowess.SkillKit:
+    return make_kit(root, prefix="p_", offer="files", tools=lookup, **options)
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "told"),
+    [
+        ("skill_run", {"skill": "demo", "command": "echo read_file; exit 3"}, "\nread_file"),
+        ("read_file", {"file_name": "read_file"}, "There is no file 'read_file'"),
+        ("skill_load", {"skill": "skill_run"}, "No skill 'skill_run'"),
+        ("lookup", {"x": "read_file"}, "Nothing; use read_file"),
+        ("lookup", {"x": "retry"}, ": lookup: use read_file"),
+        ("lookup", {"x": "raise"}, "p_lookup raised ValueError: skill_run is no number"),
+        ("write_file", {"path": "x.txt", "content": "x"}, "tools.enable = ['write_file']"),
+    ],
+)
+def test_a_prefix_changes_no_text_of_others(root: Path, tool: str, args: Any, told: str) -> None:
+    with prefixed_kit(root) as kit:
+        outcome = kit.call_sync(f"p_{tool}", args)
+        assert not outcome.ok and told in outcome.content
+
+
+def test_a_prefix_changes_nothing_that_a_person_said(root: Path) -> None:
+    with prefixed_kit(root, approve=None) as kit, kit.session("s") as session:
+        assert session.call_sync(f"p_{LOAD[0]}", LOAD[1]).ok
+        assert session.call_sync(f"p_{RUN[0]}", RUN[1], id="c1").status == "waiting"
+        session.answer_sync("c1", "no, because skill_run is switched off. It is bad")
+        denied = session.call_sync(f"p_{RUN[0]}", RUN[1], id="c1")
+        assert "Denied: skill_run is switched off. It is bad" in denied.content
+
+
+def test_a_prefix_is_before_every_name_in_our_own_words(root: Path) -> None:
+    with prefixed_kit(root) as kit:
+        unknown = kit.call_sync("p_nope", {}).content
+        assert "There is no tool 'nope'. There are: " in unknown
+        listed = unknown.split("There are: ")[1].splitlines()[0].rstrip(".").split(", ")
+        assert sorted(listed) == sorted(spec.name for spec in kit.tools)
+        assert "There is no tool 'gripp'. Did you mean p_grep?" in kit.call_sync("p_gripp", {}).content
+        assert ": p_grep: 'pattern' is required" in kit.call_sync("p_grep", {}).content
+        assert ": p_lookup: 'x' is required" in kit.call_sync("p_lookup", {}).content
+        assert "The arguments of p_grep are not valid JSON" in kit.call_sync("p_grep", "{").content
+        edit = kit.call_sync("p_write_file", {"path": "work/a", "old_string": "a", "new_string": "b"}).content
+        assert ": p_write_file replaces" in edit and "with p_read_file, and" in edit
+        for _ in range(3):
+            kit.call_sync("p_lookup", {"x": "grep"})
+        again = kit.call_sync("p_lookup", {"x": "grep"}).content
+        assert ": p_lookup failed 3 times" in again and " p_grep, " in again and "p_lookup. Do" in again
 
 
 def test_schemas_have_the_form_of_each_provider(root: Path) -> None:

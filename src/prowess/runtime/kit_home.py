@@ -19,7 +19,7 @@ from prowess._internal.digest import content_sha256
 from prowess.agent.toolkit_options import Offer
 from prowess.core.codec import to_json
 from prowess.core.tool_table import SWITCHED_TOOLS, TOOLS
-from prowess.core.values import ToolSpec
+from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import ConfigError
 from prowess.runtime.arguments import PythonDoor, list_names
 from prowess.runtime.callers import AwaitingCaller, BlockedCaller, find_waiting_sessions
@@ -42,7 +42,7 @@ class KitHome:
         check_offer(options.offer or "skills", own, find_surroundings(runtime.config).enabled)
         self.runtime = runtime
         self.options = options
-        self.names: OuterNames = OuterNames(options.prefix)
+        self.names: OuterNames = OuterNames(options.prefix, own)
         self.is_closed: bool = False
         self.opened: dict[CloseSession, None] = {}  # changed on the kit's loop only
         self.sessions: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -137,12 +137,14 @@ class KitHome:
 class OuterNames:
     """Names that the model uses: our names of tools with a prefix."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, own: Collection[str] = ()) -> None:
         if not _PREFIX.fullmatch(prefix):
             message = f"prefix={prefix[:80]!r} cannot begin the name of a tool."
             hint = "Use at most 40 letters, digits, _ and -, such as pdf_."
             raise ConfigError(message, code="prefix-invalid", hint=hint)
         self._prefix = prefix
+        names = "|".join(map(re.escape, [*TOOLS, *own]))
+        self._name = re.compile(rf"'[^'\n]*'|(?<![\w-])(?:{names})(?![\w-])")
 
     def add(self, tool: str) -> str:
         return f"{self._prefix}{tool}"
@@ -163,6 +165,22 @@ class OuterNames:
             return text
         return _TOOL_NAME.sub(lambda found: self.add(found[0]), text)
 
+    def rename_outcome(self, outcome: Outcome) -> Outcome:
+        """Renames tools in texts of Prowess. What programs, people and tools said, and what is quoted, stays."""
+        if not self._prefix:
+            return outcome
+        content, hint = outcome.content, outcome.hint
+        is_ours = outcome.code in _OURS and not (outcome.code == "invalid-call" and hint)  # a hint: a tool said it
+        if is_ours:
+            content = self._name.sub(self._add_unquoted, content)
+        elif outcome.code in _BEGUN:
+            head, space, rest = content.partition(" ")
+            content = f"{self._name.sub(self._add_unquoted, head)}{space}{rest}"
+        return replace(outcome, content=content, hint=hint and self._name.sub(self._add_unquoted, hint))
+
+    def _add_unquoted(self, found: re.Match[str]) -> str:
+        return found[0] if found[0].startswith("'") else self.add(found[0])
+
     def _rename_json(self, node: Any) -> Any:
         """Renames tools in the descriptions of a schema."""
         if isinstance(node, list):
@@ -176,6 +194,8 @@ class OuterNames:
         return renamed
 
 
+_OURS = ("invalid-call", "invalid-json", "repeat-failure", "cut-off", "skill-not-found")  # codes of whole texts of ours
+_BEGUN = ("tool-raised", "tool-result")  # codes of texts that begin with the name of the tool
 _TOOL_NAME = re.compile(rf"\b(?:{'|'.join(name for name in TOOLS if '_' in name)})\b")
 
 

@@ -268,10 +268,7 @@ class KitSession:
 
     def _tell(self, outcome: Outcome, question: Question | None) -> Outcome:
         """Returns an outcome that is no success, with all that the model is told in its content."""
-        names = self._home.names
-        renamed = replace(outcome, content=names.rename_text(outcome.content))
-        if outcome.hint is not None:
-            renamed = replace(renamed, hint=names.rename_text(outcome.hint))
+        renamed = self._home.names.rename_outcome(outcome)
         data = outcome.data
         if question is not None:
             data = {**data, "question": question.to_dict()}
