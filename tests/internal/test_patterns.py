@@ -129,6 +129,7 @@ BOUNDED = {
 }
 # Made at the time it is used: the patterns that come of it.
 MADE: dict[str, Sequence[str | re.Pattern[str]]] = {
+    "runtime.kit_home.__init__": [r"'[^'\n]*'|(?<![\w-])(?:grep|skill_run|a\.b)(?![\w-])"],
     "runtime.config_file._find_json_line": [r'"key"\s*:'],
     "_internal.globs._letters": [r"(?!/)[^a-z]"],
     "_internal.folder_swap._is_swapped": [r"(?:\.\./)?\.skills\.lock\.new-[a-z0-9_]{1,16}"],
