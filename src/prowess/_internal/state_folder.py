@@ -1,16 +1,22 @@
-"""Finds the folder for the data of a project's runs, and keeps that data out of version control."""
+"""Finds the folder where Prowess keeps what it writes for itself, and makes folders in it.
+
+It lies in the person's home, never in a project: what a project ships is never read back as our own.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Literal
 from urllib.parse import unquote
 
 from prowess._internal.files import read_regular, write_whole
-from prowess.errors import ConfigError
+from prowess.errors import ConfigError, StoreError
 
-RUN_DATA = ("/runs/", "/artifacts/", "/eval-runs/", "/prowess.db*")
+RUN_DATA = ("/runs/", "/artifacts*/", "/eval-runs*/", "/prowess.db*")  # copies of runs; the others are of releases before
 _HEADER = "# Written by prowess: what a machine makes, not what a project is."
 _MOST_BYTES = 64 * 1024
 GITIGNORE = "\n".join((_HEADER, *RUN_DATA, ""))
@@ -20,10 +26,77 @@ _WHERE_TO_STORE = (
 )
 
 
-def state_folder(project: str, state_dir: str) -> str:
-    """Returns the project's `.agent/` folder if it exists, else the user's state folder."""
-    own = os.path.join(project, ".agent")
-    return own if os.path.isdir(own) else state_dir
+def find_state_dir(environ: Mapping[str, str], cwd: str) -> str:
+    """Returns the person's state folder: `$PROWESS_STATE_DIR`, else `.prowess` in `$PROWESS_HOME` or in the home folder.
+
+    ConfigError if it lies in a project or a repository: whoever ships that folder could write our state.
+    """
+    own_home = find_own_home(environ)
+    named = environ.get("PROWESS_STATE_DIR", "").strip()
+    home = environ.get("PROWESS_HOME", "").strip()
+    folder = named or os.path.join(home or own_home, ".prowess")
+    if folder == "~" or folder.startswith(("~/", f"~{os.sep}")):
+        folder = own_home + folder[1:]
+    if not os.path.isabs(own_home) and not os.path.isabs(folder) and not named:
+        return os.path.join(os.devnull, ".prowess")  # no home: nothing is read there, and nothing can be written
+    folder = os.path.normpath(os.path.join(cwd, folder))
+    top = os.path.realpath(own_home)
+    for above in _upwards(os.path.dirname(os.path.realpath(folder))):
+        if above == top:  # a home folder may be a repository of the person's own files
+            break
+        if any(os.path.lexists(os.path.join(above, name)) for name in (".agent", ".git")):
+            variable = "PROWESS_STATE_DIR" if named else "PROWESS_HOME"
+            raise ConfigError(
+                f"The state folder {folder} lies in the project or repository {above}.",
+                code="state-in-project",
+                hint=f"Set {variable} to a folder outside: what a project ships must not be our own state.",
+            )
+    return folder
+
+
+def find_own_home(environ: Mapping[str, str]) -> str:
+    return environ.get("HOME") or environ.get("USERPROFILE") or os.path.expanduser("~")
+
+
+def _upwards(folder: str) -> Iterator[str]:
+    yield folder
+    while folder != (folder := os.path.dirname(folder)):
+        yield folder
+
+
+def make_state_dir(state_dir: str) -> str:
+    """Makes the state folder, and returns its real path. A link of the person is followed here, and nowhere below."""
+    real = os.path.realpath(state_dir)
+    try:
+        os.makedirs(os.path.dirname(real), exist_ok=True)
+        make_own_folder(real)
+    except OSError as error:
+        raise state_unavailable(state_dir, error) from error
+    return real
+
+
+def make_own_folder(path: str) -> None:
+    """Makes a folder that only its owner can enter. OSError if there is a link, a file, or a folder of another user."""
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(20, "it is a link or a file, and no folder")
+    if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+        raise PermissionError(1, f"it belongs to user {found.st_uid}")
+    if found.st_mode & 0o077:
+        os.chmod(path, 0o700)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise PermissionError(13, "it cannot be written")
+
+
+def state_unavailable(folder: str, error: OSError) -> StoreError:
+    why = (error.strerror or str(error)).lower()
+    return StoreError(
+        f"The state folder {folder} cannot be used: {why}.",
+        code="state-unavailable",
+        hint='Set PROWESS_STATE_DIR to a folder of yours that can be written, or keep no record: store = "memory:".',
+    )
 
 
 def artifacts_folder(text: str, base: str, home: str) -> str:

@@ -50,7 +50,6 @@ from prowess.core.ports import EventLog, SecretProvider
 from prowess.core.values import Lease, Plan, SessionKey, Step, ToolCall
 from prowess.errors import StoreError
 from prowess.policy.secrets import Redactor
-from prowess.records.marks import Marks
 
 if TYPE_CHECKING:
     from prowess.records.pending import PendingSession
@@ -76,12 +75,10 @@ class Recorder:
         *,
         seq: int | None = None,
         on_event: Sequence[Observer] = (),
-        marks: Marks | None = None,
         report: Callable[[str], object] = lambda line: sys.stderr.write(f"{line}\n"),
     ) -> None:
         """Takes `seq`, the number of the last event that the caller knows. Without it, the log's last number is used,
-        which only the holder of the lease can change. `report` is called once for each failing observer. Without
-        `marks`, all events of the log count as written by this home."""
+        which only the holder of the lease can change. `report` is called once for each failing observer."""
         self.key = key
         self.run_id: str = run_id
         self.broken: bool = False
@@ -91,8 +88,6 @@ class Recorder:
         self._lease = lease
         self._clock = clock
         self._seq = seq
-        self._last: str | None = None  # hash of the last event
-        self._marks = marks
         self._report = report
         self._immediate = bool(vars(type(log)).get("immediate"))  # not inherited: a subclass may wait
         self._turn = asyncio.Lock()
@@ -143,11 +138,12 @@ class Recorder:
         """Reads the questions of this session that wait for a person's answer from the log."""
         from prowess.records.pending import read_waiting
 
-        return await read_waiting(self._log, self.key, self._marks)
+        return await read_waiting(self._log, self.key)
 
     def vouches(self, envelope: Envelope) -> bool:
-        """True if an approval question or answer in the log was written by this user's home."""
-        return self._marks is None or self._marks.fits(envelope)
+        """True if an approval question or answer in the log counts: the log is ours, and it was given for this place."""
+        since: str | None = getattr(self._log, "answers_since", "")
+        return since is not None and envelope.at >= since
 
     def part(self, run_id: str) -> RecorderPart:
         """Returns a recorder for a child run, with the same log."""
@@ -207,26 +203,18 @@ class Recorder:
         written = False
         try:
             seq = await self._find_seq()
-            if self._marks is not None and self._last is not None:
-                marked = self._marks.mark(envelopes[0], self._last)
-                envelopes = [marked, *envelopes[1:]]
             stored = list(await self._log.append(self.key, seq, self._lease, envelopes))
             self._seq = seq + len(stored)
-            if stored:
-                self._last = stored[-1].hash
             written = True
         finally:
             self.broken = not written  # for every kind of failure
         return stored
 
     async def _find_seq(self) -> int:
-        """Returns the number of the last event. Asks the log once: for it, or for the hash that marks need."""
-        needs_hash = self._marks is not None and self._last is None
-        if self._seq is None or needs_hash:
+        """Returns the number of the last event. Asks the log once."""
+        if self._seq is None:
             head = await self._log.head(self.key)
-            self._last = head.hash
-            if self._seq is None:
-                self._seq = head.seq
+            self._seq = head.seq
         return self._seq
 
     def _envelope(self, event: Event | UnknownEvent, run: str) -> Envelope:

@@ -91,7 +91,7 @@ class RunStarted(EventValue):
     # Options of `prowess run` that a resume must repeat. None: a program made the run, and only it can resume it.
     resume_arguments: tuple[str, ...] | None = ()
     notes: tuple[str, ...] = ()  # facts for a person, such as that no language model is in use
-    mark: str | None = None  # HMAC of the user's home that wrote it; see records/marks
+    mark: str | None = None  # of releases before: HMAC of the home that wrote it; see records/marks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,7 @@ class ApprovalAsked(EventValue):
     call_id: str
     why: str
     capability: str = ""  # the tool, or another capability that the call needs
-    mark: str | None = None  # HMAC of the user's home that wrote it; see records/marks
+    mark: str | None = None  # of releases before: HMAC of the home that wrote it; see records/marks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +226,7 @@ class ApprovalAnswered(EventValue):
     capability: str = ""  # as in the question; empty means whatever the call waits for
     asked: bool = True  # False: answered in advance, as with --yes
     later: bool = False  # answered while no run was active; the call is made when the session is resumed
-    mark: str | None = None  # HMAC of the user's home that wrote it; see records/marks
+    mark: str | None = None  # of releases before: HMAC of the home that wrote it; see records/marks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,6 +314,15 @@ class RunFinished(EventValue):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionImported(EventValue):
+    """Ends the events that were taken over from a record of somebody else. No question and no answer before it counts."""
+
+    type: ClassVar[Literal["session_imported"]] = "session_imported"
+    source: str
+    events: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownEvent:
     """Event of a newer release, kept unchanged. Its type is a name that no event of this release has. Type checkers are
     told a literal, so that `event.type == "text_delta"` narrows an event to TextDelta."""
@@ -354,6 +363,7 @@ Event = (
     | Compacted
     | ErrorRaised
     | RunFinished
+    | SessionImported
 )
 
 EVENT_TYPES: dict[str, type[Any]] = {cls.type: cls for cls in typing.get_args(Event)}

@@ -14,12 +14,12 @@ from prowess._internal.dated_names import find_names, new_name
 from prowess._internal.files import now
 from prowess._internal.journal import Journal, JournalInUse, read_lines
 from prowess._internal.model_values import describe_fault
-from prowess._internal.paths import inside, user_path
-from prowess._internal.state_folder import ensure_ignored, state_folder
+from prowess._internal.paths import user_path
 from prowess.core.findings import visible
 from prowess.errors import EvalError
 from prowess.evals.results import EvalRecord, RunKey, RunRecord
 from prowess.runtime.config import ConfigPlaces
+from prowess.runtime.project_state import EVAL_RUNS, state_path
 
 FILE = "results.jsonl"
 _CUT = "The last line of {} was cut off, and is dropped."
@@ -55,7 +55,6 @@ class StoredRun:
             hint = "Wait until that run has ended."
             raise EvalError(f"{path} is written by another process.", code="eval-run-in-use", hint=hint) from error
         if self._journal.is_new:
-            ensure_ignored(os.path.dirname(os.path.dirname(folder)))  # if that is a project's .agent/
             self._journal.append(header.model_dump_json(by_alias=True).encode())
         self.folder = folder
         self.notes = (_CUT.format(path),) if self._journal.was_cut else ()
@@ -80,11 +79,7 @@ class StoredRun:
 
 
 def eval_runs_folder(places: ConfigPlaces) -> str:
-    """Folder of the eval runs: the project's, else the user's. A link in a project must not lead elsewhere."""
-    folder = state_folder(places.project, places.state_dir)
-    if folder == places.state_dir:
-        return os.path.join(folder, "eval-runs")
-    return inside(places.project, os.path.join(".agent", "eval-runs"))
+    return os.path.join(state_path(places), EVAL_RUNS)
 
 
 def list_runs(places: ConfigPlaces) -> list[str]:

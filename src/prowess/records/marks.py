@@ -1,8 +1,7 @@
-"""Marks events that this user's home wrote, so that an approval in a foreign record has no effect.
+"""Reads the marks that earlier code put on events, to tell whether this home wrote a record in a project folder.
 
-A mark is an HMAC. Its key is stored only in `<state_dir>/record-key.json`. It covers the store, the session, the run,
-the event and the hash of the event before, so it is valid for one history in one place. It does not fit in a store from
-somebody else, in a copy at another place, or after another history.
+A mark is an HMAC. Its key lies only in `<state_dir>/record-key.json`. It covers the store, the session, the run, the
+event and the hash of the event before, so it is valid for one history in one place.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from __future__ import annotations
 import hmac
 import json
 import os
-import secrets
-from dataclasses import replace
 from hashlib import sha256
 
 from prowess._internal.files import UserFile
@@ -30,20 +27,6 @@ class Marks:
             place = os.path.realpath(place)
         self._place = place
         self._key: bytes | None = None
-
-    def mark(self, envelope: Envelope, prev: str) -> Envelope:
-        """Returns the event with a mark, if its type takes one and the home can store a key. `prev` is the hash of the
-        event before."""
-        event = envelope.event
-        if not isinstance(event, RunStarted | ApprovalAsked | ApprovalAnswered):
-            return envelope
-        if isinstance(event, ApprovalAnswered) and not event.asked:  # --yes is valid only for its own run
-            return envelope
-        self._key = self._key or _find_key(self._file) or _make_key(self._file)
-        if self._key is None:
-            return envelope
-        mark = self._compute(self._key, envelope, prev)
-        return replace(envelope, event=replace(event, mark=mark))
 
     def fits(self, envelope: Envelope) -> bool:
         """True if this home wrote the event, in this store and after this history. The chain is not checked here."""
@@ -79,20 +62,3 @@ def _find_key(file: UserFile) -> bytes | None:
     if len(key) != _KEY_BYTES:
         return None
     return key
-
-
-def _make_key(file: UserFile) -> bytes | None:
-    """Creates and returns the key. Returns None if the home cannot be written; then no event counts as written by this
-    home."""
-    try:
-        with file.locked():
-            key = _find_key(file)
-            if key is not None:  # another process was faster
-                return key
-            if os.path.lexists(file.path):
-                file.move_aside()
-            key = secrets.token_bytes(_KEY_BYTES)
-            file.write({"key": key.hex()})
-            return key
-    except OSError:
-        return None

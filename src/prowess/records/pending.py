@@ -15,15 +15,15 @@ from prowess.core.events import (
     Envelope,
     RunFinished,
     RunStarted,
+    SessionImported,
     parse_event,
 )
 from prowess.core.ports import EventLog
 from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.errors import AuditBroken, in_one_line
-from prowess.records.marks import Marks
 from prowess.records.sessions import all_sessions
 
-_LINES = ('"type":"run_', '"type":"call_', '"type":"approval_')  # a session can have very many other events
+_LINES = ('"type":"run_', '"type":"call_', '"type":"approval_', '"type":"session_')  # a session can have very many other events
 
 
 _QuestionKey = tuple[str, str, str]  # work, call and capability
@@ -54,20 +54,20 @@ class PendingSession(NamedTuple):
     damage: str | None = None
 
 
-async def find_waiting(log: EventLog | None, marks: Marks | None, session: str | None = None) -> list[PendingSession]:
+async def find_waiting(log: EventLog | None, session: str | None = None) -> list[PendingSession]:
     """Returns every session, or the one of that name, with its waiting questions. A damaged session does not hide the
-    others. `marks` are those of this user's home; with None, all events in the log count as its own."""
+    others."""
     found: list[PendingSession] = []
     if log is None:
         return found
     for info in await all_sessions(log):
         if session in (None, info.key.session):
-            waiting = await read_waiting(log, info.key, marks)
+            waiting = await read_waiting(log, info.key)
             found.append(waiting)
     return found
 
 
-async def read_waiting(log: EventLog, key: SessionKey, marks: Marks | None) -> PendingSession:
+async def read_waiting(log: EventLog, key: SessionKey) -> PendingSession:
     """Reads one session. `damage` says what is wrong with a record that cannot be read."""
     envelopes: list[Envelope] = []
     calls: set[str] = set()
@@ -81,14 +81,20 @@ async def read_waiting(log: EventLog, key: SessionKey, marks: Marks | None) -> P
     except (AuditBroken, ValueError, RecursionError) as broken:
         damage = in_one_line(broken)[:300]
         return PendingSession(key, (), frozenset(), damage)
-    questions = find_questions(key, envelopes, marks)
+    questions = find_questions(key, envelopes, answers_since(log))
     return PendingSession(key, tuple(questions), frozenset(calls))
 
 
-def find_questions(key: SessionKey, envelopes: Iterable[Envelope], marks: Marks | None = None) -> list[Waiting]:
+def answers_since(log: EventLog) -> str | None:
+    """Returns the time from which questions and answers of a log count: "" means all of them, None means none, because
+    somebody else wrote it."""
+    return getattr(log, "answers_since", "")
+
+
+def find_questions(key: SessionKey, envelopes: Iterable[Envelope], since: str | None = "") -> list[Waiting]:
     """Returns the open questions, in the order in which they were asked. A session has them if its last run ended as
-    waiting or has not ended."""
-    reading = _PendingReader(key, marks)
+    waiting or has not ended. Questions before `since` are not own."""
+    reading = _PendingReader(key, since)
     for envelope in envelopes:
         reading.apply(envelope)
     return reading.questions()
@@ -98,9 +104,9 @@ class _PendingReader:
     """Collects questions. A child run can use the same call ids as its parent. A resumed run counts as the same
     work."""
 
-    def __init__(self, key: SessionKey, marks: Marks | None) -> None:
+    def __init__(self, key: SessionKey, since: str | None) -> None:
         self._key = key
-        self._marks = marks
+        self._since = since
         self._work: dict[str, str] = {}  # run -> first run of a chain of resumes
         self._children: set[str] = set()
         self._calls: dict[tuple[str, str], ToolCall] = {}
@@ -131,6 +137,10 @@ class _PendingReader:
                 self._settle(event.call_id, run)
         elif isinstance(event, RunFinished) and run == self._last:
             self._ending = event.stop_reason
+        elif isinstance(event, SessionImported):
+            for place, question in self._asked.items():
+                self._asked[place] = question._replace(own=False, answer=None)
+            self._resume_arguments = () if self._resume_arguments else self._resume_arguments
 
     def questions(self) -> list[Waiting]:
         """Returns the open questions. In a run that has not ended, an answered question is already being worked on."""
@@ -147,9 +157,7 @@ class _PendingReader:
         return found
 
     def _is_own(self, envelope: Envelope) -> bool:
-        if self._marks is None:
-            return True
-        return self._marks.fits(envelope)
+        return self._since is not None and envelope.at >= self._since
 
     def _started(self, event: RunStarted, run: str, own: bool) -> None:
         resumed = event.resumes

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from prowess._internal.state_folder import find_own_home, find_state_dir
 from prowess.core.catalog_values import Finding
 from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError
@@ -71,7 +72,7 @@ def find_places(cwd: str, environ: Mapping[str, str]) -> ConfigPlaces:
     The `.agent/` in the home folder belongs to the user. Home is a project only when it is the working folder.
     """
     cwd = os.path.realpath(cwd)
-    own_home = environ.get("HOME") or environ.get("USERPROFILE") or os.path.expanduser("~")
+    own_home = find_own_home(environ)
     home = _absolute(environ.get("PROWESS_HOME") or own_home, cwd, own_home)
     git_root = _find_git_root(cwd)
     return ConfigPlaces(
@@ -80,7 +81,7 @@ def find_places(cwd: str, environ: Mapping[str, str]) -> ConfigPlaces:
         project=_find_project(cwd, home, git_root),
         git_root=git_root,
         cache_dir=_find_cache_dir(environ, cwd, home),
-        state_dir=os.path.join(home, ".prowess"),
+        state_dir=find_state_dir(environ, cwd),
     )
 
 
@@ -154,7 +155,7 @@ def load_config(
     trusted = for_this_call or is_trusted(places.project)
     if without_files:
         config_file = None
-    elif path := find_config_file(places.state_dir):
+    elif path := find_config_file(own_config_folder(places)):
         own = load_config_text(path)
         merged.add(_settings_of(own, places.home, places.home), path)
     if config_file is not None:
@@ -182,6 +183,11 @@ def load_config(
         for_this_call=for_this_call,
         accepted=accepted,
     )
+
+
+def own_config_folder(places: ConfigPlaces) -> str:
+    """Returns the folder of the configuration that the person writes, wherever the state folder is."""
+    return os.path.join(places.home, ".prowess")
 
 
 def find_config_file(folder: str) -> str | None:
@@ -390,6 +396,7 @@ VARIABLES = (
     "PROWESS_RUN_ALLOWED_COMMANDS",
     "PROWESS_RUN_DENIED_COMMANDS",
     "PROWESS_SKILLS_ROOT",
+    "PROWESS_STATE_DIR",
     "PROWESS_TRUST",
     "PROWESS_WORKSPACE_DIR",
 )

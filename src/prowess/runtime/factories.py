@@ -47,7 +47,6 @@ from prowess.runtime.storage import (
     name_log,
     new_session,
     open_log,
-    open_marks,
     path_of,
     store_name,
     whoami,
@@ -333,7 +332,6 @@ async def _open_work(
     if not _has_plain_work(config):
         backend = make_backend(runtime, opened, options.objects)  # a wrong setting fails before anything begins
         return SessionWork(key, work_options, lambda: backend)
-    runtime.find_default_artifacts()  # a link out of the project fails at once, too
     return SessionWork(key, work_options, lambda: make_backend(runtime, opened, options.objects))
 
 
@@ -377,8 +375,7 @@ async def _open_recorder(runtime: Runtime, options: KitOptions, log: EventLog, k
         if spans is not None:
             observers.append(spans)
     lease = await log.lease(key, owner=f"pid {os.getpid()}")
-    marks = open_marks(runtime, path_of(log), given=options.log is not None)
-    return Recorder(log, key, lease, new_run(), on_event=observers, marks=marks)
+    return Recorder(log, key, lease, new_run(), on_event=observers)
 
 
 def find_style(config: Config, options: KitOptions, model: Model | None = None) -> KitStyle:

@@ -18,7 +18,15 @@ from prowess.core.catalog_values import CatalogPlan, Finding, Trigger
 from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError
 from prowess.policy.trust import Trust, TrustFile, still_trusted
-from prowess.runtime.config import Config, ConfigPlaces, LoadedConfig, find_places, load_config, unknown_variables
+from prowess.runtime.config import (
+    Config,
+    ConfigPlaces,
+    LoadedConfig,
+    find_places,
+    load_config,
+    own_config_folder,
+    unknown_variables,
+)
 from prowess.runtime.default_places import all_roots
 from prowess.runtime.library import Library
 from prowess.runtime.settings import DOCS, IN_USE
@@ -370,30 +378,19 @@ class Runtime:
         context = find_surroundings(self.config)
         return plan_offer(self.catalog, plan, context, load_rules(self))
 
-    def find_default_artifacts(self) -> tuple[str, str]:
-        """Returns the state folder and the folder of artifacts in it. A project can contain links; they must not decide
-        where we write, so one that leads out of the project is refused."""
-        from prowess._internal.state_folder import state_folder
-
-        folder = state_folder(self.places.project, self.places.state_dir)
-        if folder == self.places.state_dir:
-            return folder, os.path.join(folder, "artifacts")
-        return folder, inside(self.places.project, ".agent/artifacts")
-
     def open_artifacts(self) -> ArtifactStore | None:
         """Opens the store that `artifacts` names: a folder, a bucket, `memory:` or `none`.
 
-        Unset: the project's folder, else the user's, whatever the store is.
+        Unset: a folder of the project's state, whatever the store is.
         """
-        from prowess._internal.state_folder import artifacts_folder, ensure_ignored
+        from prowess._internal.state_folder import artifacts_folder
+        from prowess.runtime.project_state import ARTIFACTS, make_state, state_path
         from prowess.stores.artifacts import FolderArtifacts
 
         wanted, places = self.config.artifacts, self.places
         if wanted is None:
-            folder, path = self.find_default_artifacts()
-            if folder == places.state_dir:
-                return FolderArtifacts(path)
-            return FolderArtifacts(path, prepare=lambda: ensure_ignored(folder))
+            path = os.path.join(state_path(places), ARTIFACTS)
+            return FolderArtifacts(path, prepare=partial(make_state, places))
         if wanted == "none":
             return None
         if wanted == "memory:":
@@ -404,7 +401,7 @@ class Runtime:
             from prowess.stores.object_artifacts import ObjectArtifacts
 
             return ObjectArtifacts(wanted, environ=self.environ)
-        of_user = self.loaded.origins["artifacts"].startswith(places.state_dir + os.sep)
+        of_user = self.loaded.origins["artifacts"].startswith(own_config_folder(places) + os.sep)
         base = places.home if of_user else places.project
         return FolderArtifacts(artifacts_folder(wanted, base, places.home))
 

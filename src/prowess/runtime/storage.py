@@ -9,19 +9,19 @@ import pwd
 import secrets
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from prowess._internal.paths import inside
 from prowess._internal.plugins import PluginTable
-from prowess._internal.state_folder import ensure_ignored, find_meant, find_scheme, state_folder
+from prowess._internal.state_folder import find_meant, find_scheme
 from prowess.core.values import SessionKey
 from prowess.errors import ConfigError, StoreError
-from prowess.records.marks import Marks
 from prowess.runtime.config import Config, ConfigPlaces
+from prowess.runtime.project_state import DATABASE, make_state, settle_state, state_path, store_of_project
 
 if TYPE_CHECKING:
     from prowess.core.ports import EventLog
-    from prowess.runtime.runtime import Runtime
 
 ROOT_DIR = "/var/lib/prowess"
 # Addresses NAME://… of stores. Other packages add theirs in the entry-point group: functions of the address. Besides,
@@ -43,26 +43,6 @@ def open_log(config: Config, places: ConfigPlaces) -> EventLog:
     return MirroredLog(log, runs_folder(places), on_problem=print_problem)
 
 
-def open_marks(runtime: Runtime, place: str, *, given: bool = False) -> Marks | None:
-    """Returns None where every question and answer counts, no matter who wrote it.
-
-    Such places are memory, a shared database that the user named, not the project, and a log that a program has `given`
-    and that is no file. A file may have come with a project.
-    """
-    config = runtime.config
-    if given and not os.path.isfile(place):
-        return None
-    if given:
-        return Marks(runtime.places.state_dir, place)
-    if config.store == "memory:":
-        return None
-    named_in = os.path.dirname(runtime.loaded.origins["store"])
-    of_project = os.path.join(runtime.places.project, ".agent")
-    if is_shared(config) and named_in != of_project:
-        return None
-    return Marks(runtime.places.state_dir, place)
-
-
 def is_shared(config: Config) -> bool:
     """True when other machines may use the same store: it has an address."""
     return config.store is not None and _find_server(config.store) is not None
@@ -78,7 +58,8 @@ def _find_server(store: str) -> str | None:
 
 
 def open_store(config: Config, places: ConfigPlaces) -> EventLog:
-    """Opens `memory:`, an address such as PostgreSQL's, or a SQLite file: the project's, else the user's."""
+    """Opens `memory:`, an address such as PostgreSQL's, or a SQLite file: the project's in the state folder, or one that
+    was named. A file that this home did not make is only read."""
     store = config.store
     if store == "memory:":
         from prowess.stores.memory import MemoryEventLog
@@ -86,12 +67,19 @@ def open_store(config: Config, places: ConfigPlaces) -> EventLog:
         return MemoryEventLog()
     if store is not None and (server := _find_server(store)):
         return STORES.load(server)(store)
+    from prowess.stores.own_stores import OwnStores
     from prowess.stores.sqlite import SqliteEventLog
 
     path = _log_file(config, places)
     if store is None:
-        ensure_ignored(os.path.dirname(path))
-    return SqliteEventLog(path)
+        since = settle_state(places, print_problem)
+        prepare = partial(make_state, places)
+        return SqliteEventLog(path, state_dir=places.state_dir, prepare=prepare, answers_since=since)
+    if OwnStores(places.state_dir).is_foreign(path):
+        from prowess.stores.foreign_sqlite import open_foreign
+
+        return open_foreign(path)
+    return SqliteEventLog(path, state_dir=places.state_dir)
 
 
 def check_store(config: Config, places: ConfigPlaces) -> None:
@@ -111,6 +99,8 @@ def store_name(config: Config, places: ConfigPlaces) -> str:
         return f"memory:{os.path.realpath(places.project)}"
     if config.store is not None and is_shared(config):
         return _without_password(config.store)
+    if config.store is None:
+        return store_of_project(places)
     return os.path.realpath(_log_file(config, places))
 
 
@@ -125,7 +115,7 @@ def _without_password(address: str) -> str:
 
 def _log_file(config: Config, places: ConfigPlaces) -> str:
     if config.store is None:
-        return default_log(places)
+        return os.path.join(state_path(places), DATABASE)
     path = _sqlite_path(config.store)
     if path is None:
         path = config.store
@@ -170,22 +160,11 @@ def _there_are() -> str:
 
 
 def runs_folder(places: ConfigPlaces) -> str:
-    folder = state_folder(places.project, places.state_dir)
-    if folder == places.state_dir:
-        return os.path.join(folder, "runs")
     return inside(places.project, os.path.join(".agent", "runs"))
 
 
 def print_problem(text: str) -> None:
     sys.stderr.write(f"warning: {text}\n")
-
-
-def default_log(places: ConfigPlaces) -> str:
-    """Returns the path of the default database. A link in a project must not lead it to another place."""
-    folder = state_folder(places.project, places.state_dir)
-    if folder == places.state_dir:
-        return os.path.join(folder, "prowess.db")
-    return inside(places.project, os.path.join(".agent", "prowess.db"))
 
 
 def workspace_dir(config: Config, places: ConfigPlaces) -> str:

@@ -61,7 +61,7 @@ class FolderArtifacts:
         *,
         max_bytes: int = 1 << 30,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        prepare: Callable[[], None] = lambda: None,
+        prepare: Callable[[], object] = lambda: None,
     ) -> None:
         self.path: str = os.path.abspath(path)
         self._max_bytes = max_bytes

@@ -50,6 +50,7 @@ SQLITE: Migrations = (
             f"UPDATE sessions SET expiry_link = {SQLITE_LINK} WHERE expires_at IS NOT NULL",
         ),
     ),
+    ("identity", ("CREATE TABLE identity (id TEXT NOT NULL)",)),  # one row, in a file outside the state folder
 )
 
 # A key can be too long for an index, so a session is found by the sha256 of its key. Lines are stored as text, because

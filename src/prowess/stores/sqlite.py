@@ -8,7 +8,8 @@ The file uses WAL, so that readers and a writer do not wait for each other. It u
 lose the last commits in a power cut: a call that was decided, recorded and executed would then look as if it had never
 been made.
 
-The file is migrated when it is opened. SQLite's errors become StoreErrors with a hint.
+The file is migrated when it is opened. SQLite's errors become StoreErrors with a hint. A file outside the state folder
+is opened only if this home made it (own_stores.py): opening the file of somebody else runs what its author put there.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from prowess.errors import StoreError
 from prowess.records.chain import broken_record, link, numbered, parse_expiry
 from prowess.stores import sqlite_queries as rows
 from prowess.stores.migrations import SQLITE, SQLITE_SHA256, foreign, too_new
+from prowess.stores.own_stores import OwnStore, OwnStores, store_foreign
 
 
 def migrate(connection: sqlite3.Connection, path: str, now: str) -> None:
@@ -130,7 +132,13 @@ _KNOWN = 4096  # sessions whose head is remembered
 
 
 class SqliteEventLog:
-    """Event log in a file. The file is opened or created on first use, or by `async with`. Close it after use."""
+    """Event log in a file. The file is opened or created on first use, or by `async with`. Close it after use.
+
+    - `state_dir`: state folder of the person whose file it is; the default is the one that the environment names.
+    - `prepare`: called before the file is made, to make its folder.
+    - `answers_since`: a question or an answer of an earlier time does not count; "" means that all of them count, None
+      that none does.
+    """
 
     def __init__(
         self,
@@ -138,8 +146,14 @@ class SqliteEventLog:
         *,
         busy_timeout_s: float = 10.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        state_dir: str | None = None,
+        prepare: Callable[[], object] = lambda: None,
+        answers_since: str | None = "",
     ) -> None:
         self.path: str = os.path.abspath(path)
+        self.answers_since: str | None = answers_since
+        self._state_dir = state_dir
+        self._prepare = prepare
         self._busy_timeout_s = busy_timeout_s
         self._clock = clock
         self._thread = OneThread("prowess-log")
@@ -287,12 +301,15 @@ class SqliteEventLog:
         return self._connection
 
     def _open(self) -> sqlite3.Connection:
-        _make_private_file(self.path)
+        own = self._make_sure_of_file()
         connection = sqlite3.connect(
             self.path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False
         )
         opened = False
         try:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            if own is not None:
+                _check_identity(connection, self.path, own)
             self._use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
             migrate(connection, self.path, self._now())
@@ -301,6 +318,36 @@ class SqliteEventLog:
             if not opened:
                 connection.close()
         return connection
+
+    def _make_sure_of_file(self) -> OwnStore | None:
+        """Makes the file if it is missing. Returns its entry if it lies outside the state folder. StoreError if this
+        home did not make it."""
+        stores = OwnStores(self._state_dir)
+        if stores.is_in_state(self.path):
+            if not os.path.lexists(self.path):
+                self._prepare()
+            _make_private_file(self.path)
+            return None
+        if not os.path.lexists(self.path):
+            _make_folder(self.path)
+            stores.create(self.path, self._write_new)
+        own = stores.find(self.path)
+        # Our files use WAL from their first byte, so a rollback journal beside one is somebody else's, and SQLite would
+        # obey it: it can name other files, which are then deleted.
+        if own is None or os.path.lexists(f"{self.path}-journal"):
+            raise store_foreign(self.path)
+        return own
+
+    def _write_new(self, path: str, id: str) -> None:
+        _make_private_file(path)
+        connection = sqlite3.connect(path, timeout=self._busy_timeout_s, isolation_level=None)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            migrate(connection, path, self._now())
+            connection.execute("INSERT INTO identity VALUES (?)", (id,))
+        finally:
+            connection.close()  # the last connection writes the WAL into the file
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
         """Switches to WAL. The switch needs exclusive access, and SQLite does not wait for it."""
@@ -321,21 +368,38 @@ class SqliteEventLog:
             self._connection = None
 
 
+def _check_identity(connection: sqlite3.Connection, path: str, own: OwnStore) -> None:
+    """Compares the bits in the file. Path, device and inode fit already."""
+    kinds = connection.execute("SELECT type FROM sqlite_master WHERE name = 'identity'").fetchall()
+    if kinds != [("table",)] or connection.execute("SELECT id FROM identity").fetchall() != [(own.id,)]:
+        raise store_foreign(path)
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise _cannot_be_made(path, error) from error
+
+
 def _make_private_file(path: str) -> None:
     """Creates the file, readable only by its owner. SQLite gives its other files the same rights."""
-    folder = os.path.dirname(path)
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         os.close(file)
     except FileExistsError:
         pass
     except OSError as error:
-        raise StoreError(
-            f"{path} cannot be made: {error.strerror}.",
-            code="store-unavailable",
-            hint="Make its folder writable, or set PROWESS_HOME, or name another file in the setting store.",
-        ) from error
+        raise _cannot_be_made(path, error) from error
+
+
+def _cannot_be_made(path: str, error: OSError) -> StoreError:
+    return StoreError(
+        f"{path} cannot be made: {error.strerror}.",
+        code="store-unavailable",
+        hint="Make its folder writable, or set PROWESS_STATE_DIR, or name another file in the setting store.",
+    )
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -355,6 +355,10 @@ class ApprovalQuestions:
         key = (event.call_id, event.capability)
         del self._answers[key]
 
+    def forget_all(self) -> None:
+        """Drops all answers, because somebody else gave them."""
+        self._answers.clear()
+
     def end(self, call_id: str) -> None:
         """Drops the answers for a call that was made, because an answer is valid for one call only."""
         ended = [key for key in self._answers if key[0] == call_id]

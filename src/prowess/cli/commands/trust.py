@@ -94,15 +94,11 @@ def _trust_url(call: Call, state_dir: str, cache_dir: str, url: str, yes: bool) 
 
 
 def _show_content(call: Call, content: TrustPreview, yes: bool) -> None:
-    """Shows what would come into force: skills, settings and rules; and records that are here already. The document
-    that --json and --yes print has all of it."""
+    """Shows what would come into force: skills, settings and rules. The document that --json and --yes print has all of
+    it."""
     screen = call.screen
     if screen.is_json and yes:
         return
-    for place in content.records:
-        shown = visible(place)
-        screen.note(f"  {shown} is a record that is here already. If you did not make it, it was shipped.")
-        screen.note("    Answers in it count only where you gave them; everything else is asked again.")
     effect = content.effect
     if not len(content.catalog) and effect == TrustEffect():
         screen.note(

@@ -41,7 +41,6 @@ from prowess.runtime.services.approvals import (
 )
 from prowess.runtime.services.documents import finding_row
 from prowess.runtime.services.find_run import opened
-from prowess.runtime.storage import open_marks
 
 if TYPE_CHECKING:
     from prowess.runtime.documents.permissions import (
@@ -111,8 +110,7 @@ def list_approvals(call: Call) -> int:
 async def _find(runtime: Runtime) -> tuple[ApprovalList, str]:
     """Returns what waits and what is approved, and the name of the store."""
     async with opened(runtime) as (log, store):
-        marks = open_marks(runtime, store)
-        found = await find_approvals(runtime, log, marks)
+        found = await find_approvals(runtime, log)
         return found, store
 
 
@@ -263,9 +261,8 @@ def answer(
 
 
 async def _answer(call: Call, runtime: Runtime, given: CallAnswer) -> AnswerResult:
-    async with opened(runtime) as (log, store):
-        marks = open_marks(runtime, store)
-        return await answer_call(runtime, log, marks, given, lambda question: to_resume(call, question))
+    async with opened(runtime) as (log, _):
+        return await answer_call(runtime, log, given, lambda question: to_resume(call, question))
 
 
 # --- revoke -----------------------------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from prowess.policy.approvals import (
     revoke,
 )
 from prowess.policy.decision import asked_isolated
-from prowess.records.marks import Marks
 from prowess.records.pending import PendingSession, Waiting, find_waiting, read_waiting
 from prowess.runtime.factories import skill_access
 from prowess.runtime.runtime import Runtime
@@ -45,11 +44,11 @@ class ApprovalList(NamedTuple):
     damaged: tuple[str, ...]  # sessions that cannot be read
 
 
-async def find_approvals(runtime: Runtime, log: EventLog | None, marks: Marks | None) -> ApprovalList:
+async def find_approvals(runtime: Runtime, log: EventLog | None) -> ApprovalList:
     """Returns the questions that wait for a person, and the standing approvals."""
     waiting: list[Waiting] = []
     damaged: list[str] = []
-    for session in await find_waiting(log, marks):
+    for session in await find_waiting(log):
         waiting += session.questions
         if session.damage:
             damaged.append(session.key.session)
@@ -120,12 +119,11 @@ class AnswerResult(NamedTuple):
 async def answer_call(
     runtime: Runtime,
     log: EventLog | None,
-    marks: Marks | None,
     given: CallAnswer,
     to_resume: Callable[[Waiting], str],
 ) -> AnswerResult:
     """Answers a waiting question, read again under the session's lock. `to_resume` says how to resume its run."""
-    sessions = [each for each in await find_waiting(log, marks, given.session) if _is_of(each.key, given.owner)]
+    sessions = [each for each in await find_waiting(log, given.session) if _is_of(each.key, given.owner)]
     question = choose_question(sessions, given.call_id, given.session)
     check_answer_counts(question, given.answer, to_resume)
     _check_run_ended(runtime, question, to_resume)
@@ -134,7 +132,7 @@ async def answer_call(
     with hold_session(*place, key):
         if log is None:
             raise StoreError("The record has gone.", code="session-unknown", hint="See: prowess sessions list")
-        now = await read_waiting(log, key, marks)
+        now = await read_waiting(log, key)
         question = choose_question([now], given.call_id, key.session)
         by = whoami()
         if given.answer == "always":
@@ -147,8 +145,8 @@ async def answer_call(
             capability=question.capability,
             later=True,
         )
-        await _append(log, marks, question, event)
-        after = await read_waiting(log, key, marks)
+        await _append(log, question, event)
+        after = await read_waiting(log, key)
     unanswered = [each for each in after.questions if each.answer is None]
     return AnswerResult(question, tuple(unanswered))
 
@@ -270,7 +268,7 @@ def _approval_key(question: Waiting) -> str:
     return approval_keys(question.capability, isolated=isolated)[0]
 
 
-async def _append(log: EventLog, marks: Marks | None, question: Waiting, event: ApprovalAnswered) -> None:
+async def _append(log: EventLog, question: Waiting, event: ApprovalAnswered) -> None:
     """Adds the answer to the log of the session that asked."""
     key = question.key
     owner = f"prowess approvals, pid {os.getpid()}"
@@ -286,8 +284,6 @@ async def _append(log: EventLog, marks: Marks | None, question: Waiting, event: 
         run=question.run,
         event=event,
     )
-    if marks:
-        envelope = marks.mark(envelope, head.hash)
     await log.append(key, head.seq, lease, [envelope])
 
 

@@ -67,7 +67,7 @@ async def opened(runtime: Runtime) -> AsyncIterator[tuple[EventLog | None, str]]
 def _is_missing_file(config: Config, place: str) -> bool:
     if config.store == "memory:" or is_shared(config):
         return False
-    return not os.path.exists(place)
+    return not os.path.lexists(place)
 
 
 async def find_run(runtime: Runtime, log: EventLog | None, ref: str) -> FoundRun:

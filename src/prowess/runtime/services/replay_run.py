@@ -21,11 +21,12 @@ from prowess.models.replay import ReplayModel
 from prowess.policy.decision import asked_isolated
 from prowess.records.audit import check_copy, check_session
 from prowess.records.diff import Difference, first_difference
+from prowess.records.pending import answers_since
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import FoundRun, events_of, find_run, load_lines, load_summary, opened
 from prowess.runtime.services.replay import LogUntil, Recorded, copy_files, put_back
 from prowess.runtime.services.sessions import session_place
-from prowess.runtime.storage import new_session, open_marks, runs_folder
+from prowess.runtime.storage import new_session, runs_folder
 from prowess.skills.roots import WORDS
 from prowess.workspace.session_folder import place_path, remove_place
 
@@ -58,18 +59,18 @@ class Replayed(NamedTuple):
 
 async def find_recorded(runtime: Runtime, ref: str) -> RecordedRun:
     """Returns the run that `ref` names, with the events of its session before it."""
-    async with opened(runtime) as (log, place):
+    async with opened(runtime) as (log, _):
         found = await find_run(runtime, log, ref)
     _, events, summary = events_of(found)
     run = summary.run
     before: list[Envelope] = []
     if found.record is not None and found.summary is not None:
         before = [each for each in found.record.envelopes if (each.seq or 0) <= summary.after.seq]
-    marks = open_marks(runtime, place)
+    since = answers_since(log) if log is not None else None
     may_count = runtime.loaded.project_trusted and _is_whole(runtime, found)
 
     def is_own(envelope: Envelope) -> bool:
-        return may_count and (marks is None or marks.fits(envelope))
+        return may_count and since is not None and envelope.at >= since
 
     recorded = Recorded(run, summary.key, events, before, is_own)
     if recorded.started is None:

@@ -39,17 +39,13 @@ def preview_folder(target: str, environ: Mapping[str, str], trust: Trust) -> Tru
         problem = "The whole file system cannot be trusted."
         raise ConfigError(problem, code="trust-too-wide", hint="Name the folder of a project.")
     roots: list[Root] = []
-    records: list[str] = []
     for folder in _folders(target):
         places = [os.path.join(folder, name, "skills") for name in FOLDERS]
         roots += [Root("project", place, expected=False) for place in places]
-        own = os.path.join(folder, ".agent")
-        records += [os.path.join(own, "prowess.db"), os.path.join(own, "runs")]
     return TrustPreview(
         place=target,
         catalog=discover(*roots, nested=True),
         effect=find_effect(target, environ, trust),
-        records=tuple(filter(os.path.lexists, records)),
     )
 
 

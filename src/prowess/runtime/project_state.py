@@ -1,0 +1,187 @@
+"""Keeps what Prowess writes for a project in the person's state folder, `projects/<name>-<hash>/`.
+
+`project.json` says which folder it belongs to: path, device and inode. A project that was moved takes its state along.
+A folder that was put in the place of another one goes on with the record of that place, but no answer in it counts.
+Without a project (no `.agent/`), the state folder itself is used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from prowess._internal.files import read_regular, write_whole
+from prowess._internal.state_folder import make_own_folder, make_state_dir, state_unavailable
+from prowess.core.events import render_at
+from prowess.core.findings import visible
+from prowess.runtime.config import ConfigPlaces
+
+SCHEMA = "prowess.project/1"
+DATABASE, ARTIFACTS, EVAL_RUNS = "prowess.db", "artifacts", "eval-runs"
+_FILE = "project.json"
+_PROJECTS = "projects"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_MOST_BYTES = 64 * 1024
+_NAME = re.compile(r"[A-Za-z0-9._-]{0,40}-[0-9a-f]{32}")
+
+
+class ProjectInfo(NamedTuple):
+    """Content of `project.json`. `store`: the name by which sessions have their workspaces; it stays when the project
+    is moved. `since`: earlier questions and answers belong to another folder, and do not count."""
+
+    path: str
+    device: int
+    inode: int
+    store: str
+    since: str = ""
+
+    def is_at(self, found: os.stat_result) -> bool:
+        return (self.device, self.inode) == (found.st_dev, found.st_ino)
+
+
+def is_project(places: ConfigPlaces) -> bool:
+    return os.path.isdir(os.path.join(places.project, ".agent"))
+
+
+def state_path(places: ConfigPlaces) -> str:
+    """Returns the folder of the project's state, or the state folder itself without a project. Makes nothing."""
+    if not is_project(places):
+        return places.state_dir
+    return os.path.join(places.state_dir, _PROJECTS, folder_name(os.path.realpath(places.project)))
+
+
+def folder_name(project: str) -> str:
+    digest = sha256(os.fsencode(project)).hexdigest()[:32]
+    return f"{_UNSAFE.sub('-', os.path.basename(project))[:40]}-{digest}"
+
+
+def store_of_project(places: ConfigPlaces) -> str:
+    """Returns the name of the default store. Workspaces have it in their names, so it stays that of earlier releases."""
+    if not is_project(places):
+        return os.path.realpath(os.path.join(places.state_dir, DATABASE))
+    info = read_info(state_path(places))
+    return info.store if info else _first_name(places)
+
+
+def _first_name(places: ConfigPlaces) -> str:
+    return os.path.join(os.path.realpath(places.project), ".agent", DATABASE)
+
+
+def make_state(places: ConfigPlaces) -> str:
+    """Makes the folder of the project's state, and returns it. StoreError when it cannot be written."""
+    real = make_state_dir(places.state_dir)
+    if not is_project(places):
+        return real
+    project = os.path.realpath(places.project)
+    folder = os.path.join(real, _PROJECTS, folder_name(project))
+    try:
+        make_own_folder(os.path.join(real, _PROJECTS))
+        make_own_folder(folder)
+        if read_info(folder) is None:
+            found = os.stat(project)
+            write_info(folder, ProjectInfo(project, found.st_dev, found.st_ino, _first_name(places)))
+    except OSError as error:
+        raise state_unavailable(folder, error) from error
+    return folder
+
+
+def settle_state(places: ConfigPlaces, tell: Callable[[str], object]) -> str:
+    """Looks at whether the project is still the folder that its state belongs to. Returns `since`: only questions and
+    answers after it count. Tells what changed, once."""
+    if not is_project(places):
+        return ""
+    folder = state_path(places)
+    project = os.path.realpath(places.project)
+    info = read_info(folder)
+    if info is None:
+        info = _take_along(places, folder, project, tell)
+        return info.since if info else ""
+    try:
+        found = os.stat(project)
+    except OSError:
+        return info.since
+    if info.inode == found.st_ino:  # the number of a device may be another one after the machine was started again
+        return info.since
+    since = render_at(datetime.now(UTC))
+    info = info._replace(path=project, device=found.st_dev, inode=found.st_ino, since=since)
+    write_info(folder, info)
+    tell(
+        f"{visible(project)} is another folder than the one whose record is kept for this path. Its sessions go on, and "
+        "what they asked is asked again."
+    )
+    return info.since
+
+
+def _take_along(
+    places: ConfigPlaces, folder: str, project: str, tell: Callable[[str], object]
+) -> ProjectInfo | None:
+    """Takes the state of a project along that was moved here: the same inode, and nothing at its old path."""
+    found = os.stat(project)
+    for name, info in list_projects(places.state_dir):
+        if info is None or not info.is_at(found) or os.path.lexists(info.path):
+            continue
+        with locked_projects(places.state_dir):
+            if os.path.lexists(folder):
+                return read_info(folder)
+            os.rename(os.path.join(places.state_dir, _PROJECTS, name), folder)
+            moved = info._replace(path=project)
+            write_info(folder, moved)
+        tell(f"The record of {visible(info.path)} was taken along to {visible(project)}.")
+        return moved
+    return None
+
+
+# --- the file -----------------------------------------------------------------------------------------------------------
+
+
+def read_info(folder: str) -> ProjectInfo | None:
+    """Returns the content of `project.json`, or None if there is none that can be read."""
+    try:
+        document: Any = json.loads(read_regular(os.path.join(folder, _FILE), _MOST_BYTES))
+        path, store, since = str(document["path"]), str(document["store"]), str(document.get("since", ""))
+        return ProjectInfo(path, int(document["device"]), int(document["inode"]), store, since)
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def write_info(folder: str, info: ProjectInfo) -> None:
+    document = {"schema": SCHEMA, **info._asdict()}
+    write_whole(os.path.join(folder, _FILE), json.dumps(document, indent=1).encode() + b"\n", mode=0o600)
+
+
+# --- all projects ---------------------------------------------------------------------------------------------------------
+
+
+def list_projects(state_dir: str) -> Iterator[tuple[str, ProjectInfo | None]]:
+    """Yields name and content of each folder of a project's state. Links are skipped: we make none."""
+    projects = os.path.join(state_dir, _PROJECTS)
+    with suppress(OSError):
+        for name in sorted(os.listdir(projects)):
+            folder = os.path.join(projects, name)
+            if _NAME.fullmatch(name) and os.path.isdir(folder) and not os.path.islink(folder):
+                yield name, read_info(folder)
+
+
+@contextmanager
+def locked_projects(state_dir: str) -> Iterator[None]:
+    """Locks the list of projects against other processes of this home."""
+    folder = os.path.join(make_state_dir(state_dir), _PROJECTS)
+    try:
+        make_own_folder(folder)
+        fd = os.open(os.path.join(folder, ".lock"), os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    except OSError as error:
+        raise state_unavailable(folder, error) from error
+    try:
+        with suppress(ImportError):  # Windows has no flock
+            import fcntl
+
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
