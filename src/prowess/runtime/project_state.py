@@ -33,13 +33,15 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{0,40}-[0-9a-f]{32}")
 
 class ProjectInfo(NamedTuple):
     """Content of `project.json`. `store`: the name by which sessions have their workspaces; it stays when the project
-    is moved. `since`: earlier questions and answers belong to another folder, and do not count."""
+    is moved. `since`: earlier questions and answers belong to another folder, and do not count. `taken`: inode of the
+    database of an earlier release that was copied here."""
 
     path: str
     device: int
     inode: int
     store: str
     since: str = ""
+    taken: int = 0
 
     def is_at(self, found: os.stat_result) -> bool:
         return (self.device, self.inode) == (found.st_dev, found.st_ino)
@@ -145,7 +147,8 @@ def read_info(folder: str) -> ProjectInfo | None:
     try:
         document: Any = json.loads(read_regular(os.path.join(folder, _FILE), _MOST_BYTES))
         path, store, since = str(document["path"]), str(document["store"]), str(document.get("since", ""))
-        return ProjectInfo(path, int(document["device"]), int(document["inode"]), store, since)
+        numbers = [int(document.get(name, 0)) for name in ("device", "inode", "taken")]
+        return ProjectInfo(path, numbers[0], numbers[1], store, since, numbers[2])
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None
 

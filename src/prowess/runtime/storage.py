@@ -18,7 +18,7 @@ from prowess._internal.state_folder import find_meant, find_scheme
 from prowess.core.values import SessionKey
 from prowess.errors import ConfigError, StoreError
 from prowess.runtime.config import Config, ConfigPlaces
-from prowess.runtime.project_state import DATABASE, make_state, settle_state, state_path, store_of_project
+from prowess.runtime.project_state import DATABASE, is_project, make_state, settle_state, state_path, store_of_project
 
 if TYPE_CHECKING:
     from prowess.core.ports import EventLog
@@ -72,6 +72,10 @@ def open_store(config: Config, places: ConfigPlaces) -> EventLog:
 
     path = _log_file(config, places)
     if store is None:
+        if is_project(places) and os.path.lexists(os.path.join(places.project, ".agent", DATABASE)):
+            from prowess.runtime.take_over import take_over
+
+            take_over(places, print_problem)
         since = settle_state(places, print_problem)
         prepare = partial(make_state, places)
         return SqliteEventLog(path, state_dir=places.state_dir, prepare=prepare, answers_since=since)
