@@ -3,6 +3,8 @@
 - artifact_content: shared code of artifact stores: names on disk, chunks of content, errors
 - artifacts: artifact store in a folder
 - bucket: client for a bucket of S3, Google Cloud or Azure
+- foreign_copy: copies a foreign session database, and checks the copy
+- foreign_sqlite: reads session databases that somebody else wrote
 - memory: event log and artifact store in memory
 - migrations: tables of the event log in SQLite and PostgreSQL, with version numbers
 - object_artifacts: artifact store in a bucket

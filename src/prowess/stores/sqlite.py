@@ -30,15 +30,15 @@ from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, S
 from prowess.errors import StoreError
 from prowess.records.chain import broken_record, link, numbered, parse_expiry
 from prowess.stores import sqlite_queries as rows
-from prowess.stores.migrations import SQLITE, SQLITE_SHA256, foreign, too_new
+from prowess.stores.migrations import SQLITE, SQLITE_SHA256, Migrations, foreign, too_new
 from prowess.stores.own_stores import OwnStore, OwnStores, store_foreign
 
 
-def migrate(connection: sqlite3.Connection, path: str, now: str) -> None:
+def migrate(connection: sqlite3.Connection, path: str, now: str, known: Migrations = SQLITE) -> None:
     """Brings the file up to date in one transaction. A file of a newer release is left unchanged. Also registers the
     SQL function for expiry links."""
     connection.create_function(SQLITE_SHA256, 1, _sha256, deterministic=True)
-    if _version(connection, path) == len(SQLITE):
+    if _version(connection, path) == len(known):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -48,7 +48,7 @@ def migrate(connection: sqlite3.Connection, path: str, now: str) -> None:
                 "CREATE TABLE IF NOT EXISTS migrations"
                 " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"
             )
-        for number, (name, statements) in enumerate(SQLITE[done:], done + 1):
+        for number, (name, statements) in enumerate(known[done:], done + 1):
             for statement in statements:
                 connection.execute(statement)
             connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, name, now))
@@ -278,13 +278,16 @@ class SqliteEventLog:
 
     def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            connection = self._connected()
-            return work(connection)
-        except sqlite3.Error as error:
-            raise store_error(error, self.path) from error
+            return self._run(work)
         except UnicodeEncodeError as error:
             what = f"{error.object!r} is not text."[:300]
             raise StoreError(what, code="session-key-invalid", hint="Use whole Unicode characters.") from error
+
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return work(self._connected())
+        except sqlite3.Error as error:
+            raise store_error(error, self.path) from error
 
     def _connected(self) -> sqlite3.Connection:
         """Returns the connection, and opens it on first use. StoreError if the file was replaced."""

@@ -1,0 +1,178 @@
+"""Reads session databases that somebody else wrote. Nothing is ever written to them or created beside them.
+
+The file is copied with its `-wal` into a private folder of this process, and SQLite opens the copy. The copy is read
+only after its schema, its structure and the types, counts and lengths of its values were checked, see foreign_copy.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sqlite3
+import tempfile
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from typing import NoReturn, TypeVar
+
+from prowess.core.events import Envelope
+from prowess.core.values import Lease, SessionKey
+from prowess.errors import StoreError
+from prowess.stores.foreign_copy import BOUNDS, Bounds, check_database, connect, copy_database, too_large
+from prowess.stores.sqlite import SqliteEventLog, store_error
+
+T = TypeVar("T")
+
+_STEPS_PER_TICK = 100_000
+
+
+def open_foreign(path: str | os.PathLike[str], *, bounds: Bounds = BOUNDS, folder: str | None = None) -> ForeignLog:
+    """Returns the reading side of an event log, over a copy of the file. The copy is made in `folder`, else where
+    temporary files lie, by `async with` or on first use. Close it after use."""
+    return ForeignLog(path, bounds=bounds, folder=folder)
+
+
+class ForeignLog(SqliteEventLog):
+    """Event log that is only read. Every write is StoreError `store-foreign`."""
+
+    def __init__(self, path: str | os.PathLike[str], *, bounds: Bounds, folder: str | None) -> None:
+        super().__init__(path)
+        self._bounds = bounds
+        self._copy = ForeignCopy(path, bounds=bounds, folder=folder)
+
+    async def __aenter__(self) -> ForeignLog:
+        await super().__aenter__()
+        return self
+
+    async def lines(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[str]:
+        size = 0
+        async for line in super().lines(key, after_seq=after_seq):
+            size += len(line)
+            if size > self._bounds.session_bytes:
+                raise too_large(self.path, f"has more than {self._bounds.session_bytes} bytes in '{key.session}'")
+            yield line
+
+    async def lease(self, key: SessionKey, owner: str = "") -> Lease:
+        self._refuse()
+
+    async def append(
+        self, key: SessionKey, expected_seq: int, lease: Lease, events: Sequence[Envelope]
+    ) -> Sequence[Envelope]:
+        self._refuse()
+
+    async def expire(self, key: SessionKey, at: str | None) -> None:
+        self._refuse()
+
+    async def prune_expired(self) -> int:
+        self._refuse()
+
+    async def delete(self, key: SessionKey) -> None:
+        self._refuse()
+
+    async def close(self) -> None:
+        """Ends a statement that runs, and removes the copy."""
+        self._copy.stop()
+        await super().close()
+
+    def _refuse(self) -> NoReturn:
+        raise StoreError(
+            f"{self.path} was not made by you here. It is only read, and nothing was written.",
+            code="store-foreign",
+            hint=f"Take its sessions over: prowess runs import {shlex.quote(self.path)}",
+        )
+
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return self._copy.run(work)
+
+    def _close(self) -> None:
+        self._copy.close()
+
+
+class ForeignCopy:
+    """Checked copy of a foreign database, for code that is not async. Call `run` from one thread at a time, and `stop`
+    from any."""
+
+    def __init__(self, path: str | os.PathLike[str], *, bounds: Bounds = BOUNDS, folder: str | None = None) -> None:
+        self.path: str = os.path.abspath(path)
+        self._bounds = bounds
+        self._folder = folder
+        self._connection: sqlite3.Connection | None = None
+        self._remove: Callable[[], object] = _nothing
+        self._stopped = threading.Event()
+        self._ticks = 0
+
+    def __enter__(self) -> ForeignCopy:
+        self.run(_nothing)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Calls `work` with a connection to the copy, which is made on first use. SQLite's errors become
+        StoreErrors."""
+        self._ticks = 0
+        try:
+            return work(self._connection or self._open())
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+
+    def stop(self) -> None:
+        """Ends the statement that runs, and refuses others. Call `close` after it."""
+        self._stopped.set()
+        connection = self._connection
+        if connection is not None:
+            with suppress(sqlite3.ProgrammingError):  # closed just now
+                connection.interrupt()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        self._remove()
+
+    def _open(self) -> sqlite3.Connection:
+        folder = tempfile.mkdtemp(prefix="prowess-foreign-", dir=self._folder)
+        self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # at exit, too
+        opened = False
+        try:
+            copy = os.path.join(folder, "prowess.db")
+            copy_database(self.path, copy, self._bounds, self._stopped)
+            self._connection = connection = connect(copy, self._bounds)
+            connection.set_progress_handler(self._tick, _STEPS_PER_TICK)
+            check_database(connection, self.path, self._bounds)
+            connection.execute("PRAGMA journal_mode = DELETE")  # from here on it is one file
+            connection.execute("PRAGMA query_only = ON")
+            opened = True
+        finally:
+            if not opened:
+                self.close()
+        if os.name == "posix":
+            self._remove()  # an open file needs no name, and a process that is killed leaves none
+        return connection
+
+    def _tick(self) -> bool:
+        """Ends the statement if it is true. Python code runs here, so Ctrl-C is noticed."""
+        self._ticks += 1
+        return self._is_over()
+
+    def _is_over(self) -> bool:
+        return self._stopped.is_set() or self._ticks * _STEPS_PER_TICK > self._bounds.steps
+
+    def _explain(self, error: sqlite3.Error) -> StoreError:
+        code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # text that is not UTF-8 has none
+        if code == sqlite3.SQLITE_TOOBIG:
+            return too_large(self.path, f"has a value of more than {self._bounds.line_bytes} bytes")
+        if code != sqlite3.SQLITE_INTERRUPT:
+            return store_error(error, self.path)
+        if self._stopped.is_set():
+            return StoreError(f"{self.path} was closed.", code="store-closed", hint="Open it again.")
+        if self._is_over():
+            return too_large(self.path, f"needs more than {self._bounds.steps} steps of SQLite for one request")
+        raise KeyboardInterrupt from error  # the sqlite3 module drops what a progress handler raises
+
+
+def _nothing(*given: object) -> None:
+    pass
