@@ -466,7 +466,6 @@ _RENAMED_CODES = {
     "look-failed": "probe-failed",
     "observer-behind": "observer-overflow",
     "policy-never-fits": "rule-unreachable",
-    "store-foreign": "store-not-prowess",
 }
 
 

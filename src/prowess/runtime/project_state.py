@@ -158,6 +158,14 @@ def write_info(folder: str, info: ProjectInfo) -> None:
     write_whole(os.path.join(folder, _FILE), json.dumps(document, indent=1).encode() + b"\n", mode=0o600)
 
 
+def note_taken(places: ConfigPlaces, inode: int) -> None:
+    """Notes that the record in the project folder was taken over, so that it is not named any more."""
+    folder = make_state(places)
+    info = read_info(folder) if is_project(places) else None
+    if info is not None:
+        write_info(folder, info._replace(taken=inode))
+
+
 # --- all projects ---------------------------------------------------------------------------------------------------------
 
 

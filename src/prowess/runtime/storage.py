@@ -7,6 +7,7 @@ import difflib
 import os
 import pwd
 import secrets
+import shlex
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from prowess._internal.paths import inside
 from prowess._internal.plugins import PluginTable
 from prowess._internal.state_folder import find_meant, find_scheme
+from prowess.core.findings import visible
 from prowess.core.values import SessionKey
 from prowess.errors import ConfigError, StoreError
 from prowess.runtime.config import Config, ConfigPlaces
@@ -73,9 +75,15 @@ def open_store(config: Config, places: ConfigPlaces) -> EventLog:
     path = _log_file(config, places)
     if store is None:
         if is_project(places) and os.path.lexists(os.path.join(places.project, ".agent", DATABASE)):
-            from prowess.runtime.take_over import take_over
+            from prowess.runtime.take_over import find_left_record, take_over
 
             take_over(places, print_problem)
+            left = find_left_record(places)
+            if left is not None:
+                print_problem(
+                    f"{visible(left)} is a record that you did not make here, so it is not used. To take its sessions "
+                    f"over: prowess runs import {shlex.quote(visible(left))}"
+                )
         since = settle_state(places, print_problem)
         prepare = partial(make_state, places)
         return SqliteEventLog(path, state_dir=places.state_dir, prepare=prepare, answers_since=since)

@@ -44,6 +44,15 @@ def find_old_record(places: ConfigPlaces) -> str | None:
     return path if os.path.lexists(path) else None
 
 
+def find_left_record(places: ConfigPlaces) -> str | None:
+    """Returns the database in the project folder if it was not taken over."""
+    old = find_old_record(places)
+    if old is None:
+        return None
+    info = read_info(state_path(places))
+    return None if info is not None and info.taken == os.lstat(old).st_ino else old
+
+
 def take_over(places: ConfigPlaces, tell: Callable[[str], object]) -> None:
     """Moves the old record with its artifacts and eval runs to the state folder. StoreError `state-in-use` if another
     process uses it."""

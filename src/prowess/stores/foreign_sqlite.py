@@ -38,7 +38,7 @@ class ForeignLog(SqliteEventLog):
     """Event log that is only read. Every write is StoreError `store-foreign`."""
 
     def __init__(self, path: str | os.PathLike[str], *, bounds: Bounds, folder: str | None) -> None:
-        super().__init__(path)
+        super().__init__(path, answers_since=None)
         self._bounds = bounds
         self._copy = ForeignCopy(path, bounds=bounds, folder=folder)
 
@@ -66,7 +66,8 @@ class ForeignLog(SqliteEventLog):
         self._refuse()
 
     async def prune_expired(self) -> int:
-        self._refuse()
+        """Removes nothing."""
+        return 0
 
     async def delete(self, key: SessionKey) -> None:
         self._refuse()

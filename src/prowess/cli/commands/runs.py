@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from prowess.cli.app import Call, actions, cli_command, executor_option, roots_option, store_option
+from prowess.cli.commands.runs_import import command as import_command
 from prowess.cli.commands.runs_show import diff, export, show
 from prowess.cli.session_options import yes_option
 
@@ -98,6 +99,7 @@ command = actions(
         "replay": replay,
         "diff": diff,
         "export": export,
+        "import": import_command,
         "prune": prune,
     },
     help="Show, check, repeat, compare, export and remove the records of runs.\n\nWithout an action, the list.",

@@ -205,6 +205,23 @@ class PrunedCopy(TypedDict):
     size_bytes: int
 
 
+class ImportedSessionRow(TypedDict):
+    session: str
+    tenant: str
+    app: str
+    user: str
+    events: int
+    status: Literal["imported", "already-there", "conflict", "damaged"]
+    why: str | None
+
+
+class RunsImportedDocument(TypedDict):
+    schema: Literal["prowess.runs-imported/1"]
+    file: str
+    store: str
+    sessions: list[ImportedSessionRow]
+
+
 class RunsPrunedDocument(TypedDict):
     schema: Literal["prowess.runs-pruned/1"]
     dry_run: bool
