@@ -16,7 +16,12 @@ from urllib.parse import unquote
 from prowess._internal.files import read_regular, write_whole
 from prowess.errors import ConfigError, StoreError
 
-RUN_DATA = ("/runs/", "/artifacts*/", "/eval-runs*/", "/prowess.db*")  # copies of runs; the others are of releases before
+RUN_DATA = (
+    "/runs/",
+    "/artifacts*/",
+    "/eval-runs*/",
+    "/prowess.db*",
+)  # copies of runs; the others are of releases before
 _HEADER = "# Written by prowess: what a machine makes, not what a project is."
 _MOST_BYTES = 64 * 1024
 GITIGNORE = "\n".join((_HEADER, *RUN_DATA, ""))
@@ -27,7 +32,7 @@ _WHERE_TO_STORE = (
 
 
 def find_state_dir(environ: Mapping[str, str], cwd: str) -> str:
-    """Returns the person's state folder: `$PROWESS_STATE_DIR`, else `.prowess` in `$PROWESS_HOME` or in the home folder.
+    """Returns the person's state folder: `$PROWESS_STATE_DIR`, else `.prowess` in `$PROWESS_HOME`, else in the home.
 
     ConfigError if it lies in a project or a repository: whoever ships that folder could write our state.
     """

@@ -141,7 +141,8 @@ class Recorder:
         return await read_waiting(self._log, self.key)
 
     def vouches(self, envelope: Envelope) -> bool:
-        """True if an approval question or answer in the log counts: the log is ours, and it was given for this place."""
+        """True if an approval question or answer in the log counts: the log is ours, and it was given for this
+        place."""
         since: str | None = getattr(self._log, "answers_since", "")
         return since is not None and envelope.at >= since
 

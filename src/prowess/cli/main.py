@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "runs": ("prowess.cli.commands.runs", "Show, check, repeat, compare, export and remove the records of runs."),
     "sessions": ("prowess.cli.commands.sessions", "Show and remove what was said and done in sessions."),
+    "projects": ("prowess.cli.commands.projects", "Show, adopt and remove the records that are kept of projects."),
     "artifacts": ("prowess.cli.commands.artifacts", "Show, read, save and remove the files that runs have saved."),
     "search": ("prowess.cli.commands.search", "Find skills by what they are for."),
     "doctor": ("prowess.cli.commands.doctor", "Explain what was found, repaired, shadowed, skipped and missing."),

@@ -315,7 +315,7 @@ class RunFinished(EventValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionImported(EventValue):
-    """Ends the events that were taken over from a record of somebody else. No question and no answer before it counts."""
+    """Ends the events that were taken over from a record of somebody else. No question or answer before it counts."""
 
     type: ClassVar[Literal["session_imported"]] = "session_imported"
     source: str

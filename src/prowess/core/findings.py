@@ -475,6 +475,20 @@ RULES: dict[str, FindingRule] = {
         "Check that it is the folder or archive you meant.",
         "A configured root without skills is usually a mistake.",
     ),
+    "record-left": FindingRule(
+        "config",
+        "warning",
+        "This record lies in the project folder and was not made by you here, so it is not used.",
+        "Take its sessions over: {command}",
+        "What a folder ships is never your own record: it could hold answers that you never gave.",
+    ),
+    "projects-gone": FindingRule(
+        "config",
+        "info",
+        "The records of {count} folders that are gone are still kept ({bytes} bytes).",
+        "See: prowess projects list; remove them: prowess projects prune",
+        "A record stays when its project is removed.",
+    ),
     "environment-unknown": FindingRule(
         "config",
         "warning",

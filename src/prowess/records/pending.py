@@ -23,7 +23,12 @@ from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.errors import AuditBroken, in_one_line
 from prowess.records.sessions import all_sessions
 
-_LINES = ('"type":"run_', '"type":"call_', '"type":"approval_', '"type":"session_')  # a session can have very many other events
+_LINES = (
+    '"type":"run_',
+    '"type":"call_',
+    '"type":"approval_',
+    '"type":"session_',
+)  # a session can have very many other events
 
 
 _QuestionKey = tuple[str, str, str]  # work, call and capability

@@ -24,7 +24,7 @@ from prowess.runtime.config import ConfigPlaces
 
 SCHEMA = "prowess.project/1"
 DATABASE, ARTIFACTS, EVAL_RUNS = "prowess.db", "artifacts", "eval-runs"
-_FILE = "project.json"
+FILE = "project.json"
 _PROJECTS = "projects"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _MOST_BYTES = 64 * 1024
@@ -64,7 +64,7 @@ def folder_name(project: str) -> str:
 
 
 def store_of_project(places: ConfigPlaces) -> str:
-    """Returns the name of the default store. Workspaces have it in their names, so it stays that of earlier releases."""
+    """Returns the name of the default store. Workspaces are named by it, so it stays that of earlier releases."""
     if not is_project(places):
         return os.path.realpath(os.path.join(places.state_dir, DATABASE))
     info = read_info(state_path(places))
@@ -114,15 +114,13 @@ def settle_state(places: ConfigPlaces, tell: Callable[[str], object]) -> str:
     info = info._replace(path=project, device=found.st_dev, inode=found.st_ino, since=since)
     write_info(folder, info)
     tell(
-        f"{visible(project)} is another folder than the one whose record is kept for this path. Its sessions go on, and "
-        "what they asked is asked again."
+        f"{visible(project)} is another folder than the one whose record is kept for this path. Its sessions go on, "
+        "and what they asked is asked again."
     )
     return info.since
 
 
-def _take_along(
-    places: ConfigPlaces, folder: str, project: str, tell: Callable[[str], object]
-) -> ProjectInfo | None:
+def _take_along(places: ConfigPlaces, folder: str, project: str, tell: Callable[[str], object]) -> ProjectInfo | None:
     """Takes the state of a project along that was moved here: the same inode, and nothing at its old path."""
     found = os.stat(project)
     for name, info in list_projects(places.state_dir):
@@ -131,7 +129,7 @@ def _take_along(
         with locked_projects(places.state_dir):
             if os.path.lexists(folder):
                 return read_info(folder)
-            os.rename(os.path.join(places.state_dir, _PROJECTS, name), folder)
+            os.rename(folder_of(places.state_dir, name), folder)
             moved = info._replace(path=project)
             write_info(folder, moved)
         tell(f"The record of {visible(info.path)} was taken along to {visible(project)}.")
@@ -139,13 +137,13 @@ def _take_along(
     return None
 
 
-# --- the file -----------------------------------------------------------------------------------------------------------
+# --- the file ---------------------------------------------------------------------------------------------------------
 
 
 def read_info(folder: str) -> ProjectInfo | None:
     """Returns the content of `project.json`, or None if there is none that can be read."""
     try:
-        document: Any = json.loads(read_regular(os.path.join(folder, _FILE), _MOST_BYTES))
+        document: Any = json.loads(read_regular(os.path.join(folder, FILE), _MOST_BYTES))
         path, store, since = str(document["path"]), str(document["store"]), str(document.get("since", ""))
         numbers = [int(document.get(name, 0)) for name in ("device", "inode", "taken")]
         return ProjectInfo(path, numbers[0], numbers[1], store, since, numbers[2])
@@ -155,7 +153,7 @@ def read_info(folder: str) -> ProjectInfo | None:
 
 def write_info(folder: str, info: ProjectInfo) -> None:
     document = {"schema": SCHEMA, **info._asdict()}
-    write_whole(os.path.join(folder, _FILE), json.dumps(document, indent=1).encode() + b"\n", mode=0o600)
+    write_whole(os.path.join(folder, FILE), json.dumps(document, indent=1).encode() + b"\n", mode=0o600)
 
 
 def note_taken(places: ConfigPlaces, inode: int) -> None:
@@ -166,7 +164,7 @@ def note_taken(places: ConfigPlaces, inode: int) -> None:
         write_info(folder, info._replace(taken=inode))
 
 
-# --- all projects ---------------------------------------------------------------------------------------------------------
+# --- all projects -----------------------------------------------------------------------------------------------------
 
 
 def list_projects(state_dir: str) -> Iterator[tuple[str, ProjectInfo | None]]:
@@ -177,6 +175,10 @@ def list_projects(state_dir: str) -> Iterator[tuple[str, ProjectInfo | None]]:
             folder = os.path.join(projects, name)
             if _NAME.fullmatch(name) and os.path.isdir(folder) and not os.path.islink(folder):
                 yield name, read_info(folder)
+
+
+def folder_of(state_dir: str, name: str) -> str:
+    return os.path.join(state_dir, _PROJECTS, name)
 
 
 @contextmanager

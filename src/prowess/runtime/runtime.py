@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from prowess._internal.files import file_signature
-from prowess._internal.paths import inside
 from prowess.core.catalog_values import CatalogPlan, Finding, Trigger
 from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError

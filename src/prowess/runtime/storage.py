@@ -7,7 +7,6 @@ import difflib
 import os
 import pwd
 import secrets
-import shlex
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING
 from prowess._internal.paths import inside
 from prowess._internal.plugins import PluginTable
 from prowess._internal.state_folder import find_meant, find_scheme
-from prowess.core.findings import visible
 from prowess.core.values import SessionKey
 from prowess.errors import ConfigError, StoreError
 from prowess.runtime.config import Config, ConfigPlaces
@@ -60,8 +58,8 @@ def _find_server(store: str) -> str | None:
 
 
 def open_store(config: Config, places: ConfigPlaces) -> EventLog:
-    """Opens `memory:`, an address such as PostgreSQL's, or a SQLite file: the project's in the state folder, or one that
-    was named. A file that this home did not make is only read."""
+    """Opens `memory:`, an address such as PostgreSQL's, or a SQLite file: one in the state folder, or one that was
+    named. A file that this home did not make is only read."""
     store = config.store
     if store == "memory:":
         from prowess.stores.memory import MemoryEventLog
@@ -74,17 +72,11 @@ def open_store(config: Config, places: ConfigPlaces) -> EventLog:
 
     path = _log_file(config, places)
     if store is None:
-        if is_project(places) and os.path.lexists(os.path.join(places.project, ".agent", DATABASE)):
-            from prowess.runtime.take_over import find_left_record, take_over
-
-            take_over(places, print_problem)
-            left = find_left_record(places)
-            if left is not None:
-                print_problem(
-                    f"{visible(left)} is a record that you did not make here, so it is not used. To take its sessions "
-                    f"over: prowess runs import {shlex.quote(visible(left))}"
-                )
         since = settle_state(places, print_problem)
+        if is_project(places) and os.path.lexists(os.path.join(places.project, ".agent", DATABASE)):
+            from prowess.runtime.take_over import look_at_old_record
+
+            since = max(since, look_at_old_record(places, print_problem))
         prepare = partial(make_state, places)
         return SqliteEventLog(path, state_dir=places.state_dir, prepare=prepare, answers_since=since)
     if OwnStores(places.state_dir).is_foreign(path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -51,6 +52,19 @@ def find_left_record(places: ConfigPlaces) -> str | None:
         return None
     info = read_info(state_path(places))
     return None if info is not None and info.taken == os.lstat(old).st_ino else old
+
+
+def look_at_old_record(places: ConfigPlaces, tell: Callable[[str], object]) -> str:
+    """Takes over the record in the project folder, or tells how to. Returns the time from which answers count."""
+    take_over(places, tell)
+    left = find_left_record(places)
+    if left is not None:
+        tell(
+            f"{visible(left)} is a record that you did not make here, so it is not used. To take its sessions over: "
+            f"prowess runs import {visible(shlex.quote(left))}"
+        )
+    info = read_info(state_path(places))
+    return info.since if info is not None else ""
 
 
 def take_over(places: ConfigPlaces, tell: Callable[[str], object]) -> None:

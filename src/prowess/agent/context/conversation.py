@@ -50,7 +50,6 @@ from prowess.core.events import (
     RunFinished,
     RunStarted,
     SessionImported,
-    SessionImported,
     SkillLoaded,
     SkillUnloaded,
     UnknownEvent,

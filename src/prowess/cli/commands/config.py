@@ -11,6 +11,8 @@ import click
 from prowess.cli.app import Call, cli_command
 from prowess.cli.screen import Screen
 from prowess.core.codec import to_json
+from prowess.core.findings import visible
+from prowess.runtime.project_state import state_path
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import finding_row
 from prowess.runtime.services.settings_in_force import SettingInForce, find_environment, find_settings
@@ -37,7 +39,7 @@ def command(call: Call, action: str, origin: bool, only_set: bool) -> int:
                 "schema": "prowess.config-show/1",
                 "values": {each.name: each.value for each in chosen},
                 "origins": {each.name: each.origin for each in chosen},
-                "places": to_json(runtime.places),
+                "places": {**to_json(runtime.places), "state": state_path(runtime.places)},
                 "environment": environment,
                 "trusted": runtime.loaded.project_trusted,
                 "findings": [finding_row(finding) for finding in findings],
@@ -52,6 +54,7 @@ def command(call: Call, action: str, origin: bool, only_set: bool) -> int:
         call.screen.findings(findings)
         trusted = _trusted(call, runtime)
         call.screen.note(f"\nProject {runtime.places.project} ({trusted})")
+        call.screen.note(f"Record, artifacts and eval runs: {visible(state_path(runtime.places))}")
     return 0
 
 

@@ -205,6 +205,31 @@ class PrunedCopy(TypedDict):
     size_bytes: int
 
 
+class ProjectRow(TypedDict):
+    id: str
+    path: str | None
+    status: Literal["here", "gone", "unreadable"]
+    used_at: str | None
+    size_bytes: int
+
+
+class ProjectsDocument(TypedDict):
+    schema: Literal["prowess.projects/1"]
+    state_dir: str
+    projects: list[ProjectRow]
+
+
+class ProjectAdoptedDocument(TypedDict):
+    schema: Literal["prowess.project-adopted/1"]
+    project: ProjectRow
+
+
+class ProjectsPrunedDocument(TypedDict):
+    schema: Literal["prowess.projects-pruned/1"]
+    dry_run: bool
+    removed: list[ProjectRow]
+
+
 class ImportedSessionRow(TypedDict):
     session: str
     tenant: str

@@ -185,7 +185,7 @@ def _list_copies(folder: str) -> list[RunCopy]:
             has_ended = finished_at is not None
         _, _, run = name.partition("-")
         key = find_key(path, told)
-        found.append(RunCopy(path, run, key, has_ended, used_at, _size(path)))
+        found.append(RunCopy(path, run, key, has_ended, used_at, size_of(path)))
     return found
 
 
@@ -208,7 +208,7 @@ def _moment(at: Any, instead: float) -> float:
         return instead
 
 
-def _size(path: str) -> int:
+def size_of(path: str) -> int:
     """Returns the size of the files in a folder."""
     total = 0
     for top, _, names in os.walk(path):

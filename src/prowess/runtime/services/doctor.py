@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 import sys
 from collections import Counter
@@ -18,9 +19,12 @@ from prowess.errors import ConfigError, ProwessError, SkillError
 from prowess.models.registry import check_spec
 from prowess.runtime.check import check_loaded
 from prowess.runtime.policy_files import find_surroundings, load_rules
+from prowess.runtime.project_state import state_path
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.documents import finding_row
+from prowess.runtime.services.projects import known_projects
 from prowess.runtime.storage import check_store
+from prowess.runtime.take_over import find_left_record
 from prowess.skills.name_patterns import matches_pattern
 from prowess.skills.nested import has_nested
 from prowess.skills.requirements import missing_requirements
@@ -41,7 +45,7 @@ def examine(runtime: Runtime, broken: Sequence[Finding] = ()) -> ExaminedDocumen
     plan = runtime.plan()
     if not problems:
         plan = runtime.offer(plan)
-    problems += _setting_problems(runtime)
+    problems += [*_setting_problems(runtime), *_state_problems(runtime)]
     findings = [*broken, *problems, *runtime.findings, *_beyond_the_heads(runtime)]
     roots = [_root_row(runtime, root, findings) for root in runtime.catalog.roots]
     rows = [finding_row(finding) for finding in findings]
@@ -93,6 +97,17 @@ def _setting_problems(runtime: Runtime) -> list[Finding]:
         found += _refused(check, origin)
     found += _dependency_problems(runtime)
     return found
+
+
+def _state_problems(runtime: Runtime) -> Iterator[Finding]:
+    """Yields findings about records that are not used: one in the project folder, and those of folders that went."""
+    left = find_left_record(runtime.places)
+    if left is not None:
+        yield make_finding(Note("record-left", None, {"command": f"prowess runs import {shlex.quote(left)}"}), left)
+    gone = [each for each in known_projects(runtime.places.state_dir) if each.status == "gone"]
+    if gone:
+        details = {"count": len(gone), "bytes": sum(each.size_bytes for each in gone)}
+        yield make_finding(Note("projects-gone", None, details), runtime.places.state_dir)
 
 
 def _dependency_problems(runtime: Runtime) -> Iterator[Finding]:
@@ -209,6 +224,7 @@ def _installation(runtime: Runtime) -> dict[str, Any]:
         "extras": {"watch": _has_module("watchfiles"), "tokens": _has_module("bpe_openai")},
         "cache_dir": places.cache_dir,
         "state_dir": places.state_dir,
+        "state": state_path(places),
         "project": places.project,
         "project_trusted": runtime.loaded.project_trusted,
     }

@@ -1,4 +1,4 @@
-"""Takes over the sessions of a record that somebody else wrote, or that lies at another place, into the store of now."""
+"""Takes over the sessions of a record that somebody else wrote, or that lies at another place."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
+from prowess._internal.paths import user_path
 from prowess.core.events import PLACE, Envelope, SessionImported, UnknownEvent, render_at
 from prowess.core.ports import EventLog
 from prowess.core.values import Lease, SessionKey
-from prowess.errors import ConfigError, StoreError
+from prowess.errors import ConfigError
 from prowess.records.audit import SessionRecord, check_session, read_session
 from prowess.records.sessions import all_sessions
 from prowess.runtime.project_state import note_taken
@@ -45,7 +46,7 @@ class Imported(NamedTuple):
 async def import_record(runtime: Runtime, file: str, *, mine: bool = False) -> Imported:
     """Imports every session that verifies. Answers in them do not count, and what waited is asked again; with `mine`,
     they count as your own."""
-    path = os.path.abspath(os.path.join(runtime.places.cwd, file))
+    path = user_path(runtime.places.cwd, file)
     if runtime.config.store == "memory:":
         raise ConfigError(
             "The store is memory:, so what is imported would be gone at once.",
@@ -56,7 +57,7 @@ async def import_record(runtime: Runtime, file: str, *, mine: bool = False) -> I
     log = open_store(runtime.config, runtime.places)
     place = str(getattr(log, "path", "")) or str(runtime.config.store)
     try:
-        if os.path.exists(place) and os.path.exists(path) and os.path.samefile(place, path):
+        if _is_same(place, path):
             raise ConfigError(f"{path} is the store itself.", code="import-into-itself", hint="Name another file.")
         async with open_foreign(path) as source:
             for info in await all_sessions(source):
@@ -66,10 +67,20 @@ async def import_record(runtime: Runtime, file: str, *, mine: bool = False) -> I
     finally:
         await log.close()
     is_whole = all(each.status in ("imported", "already-there") for each in found)
-    old = find_old_record(runtime.places)
-    if is_whole and old is not None and os.path.samefile(old, path):
-        note_taken(runtime.places, os.lstat(old).st_ino)
+    if is_whole:
+        _note_taken(runtime, path)
     return Imported(path, place, found)
+
+
+def _is_same(one: str, other: str) -> bool:
+    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
+
+
+def _note_taken(runtime: Runtime, path: str) -> None:
+    """Notes that nothing is left to import in the project folder, if that was its record."""
+    old = find_old_record(runtime.places)
+    if old is not None and _is_same(old, path):
+        note_taken(runtime.places, os.lstat(old).st_ino)
 
 
 async def _import(log: EventLog, key: SessionKey, record: SessionRecord, source: str | None) -> ImportedSession:
@@ -85,7 +96,9 @@ async def _import(log: EventLog, key: SessionKey, record: SessionRecord, source:
         why = None if is_known else "the store has another session of this name"
         return ImportedSession(key, len(record.lines), status, why)
     lease = await log.lease(key, owner=f"prowess runs import, pid {os.getpid()}")
-    events = [_as_it_is(envelope, line.data or {}) for envelope, line in zip(record.envelopes, record.lines, strict=True)]
+    events = [
+        _as_it_is(envelope, line.data or {}) for envelope, line in zip(record.envelopes, record.lines, strict=True)
+    ]
     problem = await _append(log, key, lease, events, head)
     if problem is None and source is not None and events:
         last = events[-1]
@@ -107,7 +120,7 @@ async def _import(log: EventLog, key: SessionKey, record: SessionRecord, source:
 
 
 def _as_it_is(envelope: Envelope, data: Mapping[str, Any]) -> Envelope:
-    """Returns the event with the fields that its line has. Those of today are others, and the chain is over the line."""
+    """Returns the event with the fields that its line has: the chain is over them, and today an event has others."""
     fields = {name: value for name, value in data.items() if name not in PLACE}
     return replace(envelope, event=UnknownEvent(type=str(data["type"]), data=fields))
 
