@@ -50,6 +50,7 @@ from prowess.core.ports import EventLog, SecretProvider
 from prowess.core.values import Lease, Plan, SessionKey, Step, ToolCall
 from prowess.errors import StoreError
 from prowess.policy.secrets import Redactor
+from prowess.records.sessions import answers_since
 
 if TYPE_CHECKING:
     from prowess.records.pending import PendingSession
@@ -143,7 +144,7 @@ class Recorder:
     def vouches(self, envelope: Envelope) -> bool:
         """True if an approval question or answer in the log counts: the log is ours, and it was given for this
         place."""
-        since: str | None = getattr(self._log, "answers_since", "")
+        since = answers_since(self._log)
         return since is not None and envelope.at >= since
 
     def part(self, run_id: str) -> RecorderPart:

@@ -21,7 +21,7 @@ from prowess.core.events import (
 from prowess.core.ports import EventLog
 from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.errors import AuditBroken, in_one_line
-from prowess.records.sessions import all_sessions
+from prowess.records.sessions import all_sessions, answers_since
 
 _LINES = (
     '"type":"run_',
@@ -88,12 +88,6 @@ async def read_waiting(log: EventLog, key: SessionKey) -> PendingSession:
         return PendingSession(key, (), frozenset(), damage)
     questions = find_questions(key, envelopes, answers_since(log))
     return PendingSession(key, tuple(questions), frozenset(calls))
-
-
-def answers_since(log: EventLog) -> str | None:
-    """Returns the time from which questions and answers of a log count: "" means all of them, None means none, because
-    somebody else wrote it."""
-    return getattr(log, "answers_since", "")
 
 
 def find_questions(key: SessionKey, envelopes: Iterable[Envelope], since: str | None = "") -> list[Waiting]:

@@ -14,3 +14,11 @@ async def all_sessions(log: EventLog) -> list[SessionInfo]:
     for tenant in tenants:
         found += await log.sessions(tenant)
     return found
+
+
+def answers_since(log: EventLog) -> str | None:
+    """Returns the time from which questions and answers of a log count: "" means all of them, None means none, because
+    somebody else wrote it. A log around another one counts as that one."""
+    while (inner := getattr(log, "inner", None)) is not None:
+        log = inner
+    return getattr(log, "answers_since", "")

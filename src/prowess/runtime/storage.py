@@ -71,19 +71,19 @@ def open_store(config: Config, places: ConfigPlaces) -> EventLog:
     from prowess.stores.sqlite import SqliteEventLog
 
     path = _log_file(config, places)
+    prepare = partial(make_state, places)
     if store is None:
         since = settle_state(places, print_problem)
         if is_project(places) and os.path.lexists(os.path.join(places.project, ".agent", DATABASE)):
             from prowess.runtime.take_over import look_at_old_record
 
             since = max(since, look_at_old_record(places, print_problem))
-        prepare = partial(make_state, places)
         return SqliteEventLog(path, state_dir=places.state_dir, prepare=prepare, answers_since=since)
     if OwnStores(places.state_dir).is_foreign(path):
         from prowess.stores.foreign_sqlite import open_foreign
 
         return open_foreign(path)
-    return SqliteEventLog(path, state_dir=places.state_dir)
+    return SqliteEventLog(path, state_dir=places.state_dir, prepare=prepare)
 
 
 def check_store(config: Config, places: ConfigPlaces) -> None:
@@ -127,6 +127,16 @@ def _log_file(config: Config, places: ConfigPlaces) -> str:
         if problem is not None:
             raise problem
     return os.path.join(places.project, os.path.expanduser(path))
+
+
+def below_state(store: str, places: ConfigPlaces) -> str:
+    """Returns a store with a relative path as the path below the project's state; any other as it is."""
+    path = _sqlite_path(store)
+    if path is None and not find_scheme(store) and not find_meant("store", store):
+        path = store
+    if path is None or path.startswith("~") or os.path.isabs(path):
+        return store
+    return os.path.join(state_path(places), path)
 
 
 def _sqlite_path(store: str) -> str | None:

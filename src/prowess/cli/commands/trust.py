@@ -131,6 +131,8 @@ def _show_effect(screen: Screen, effect: TrustEffect) -> None:
         value = json.dumps(setting.value, ensure_ascii=False)
         shown = _cut(visible(value))
         screen.note(f"  {name} = {shown}")
+        if setting.name == "store" and "://" in str(setting.value):
+            screen.note("    Whoever may write to that store can answer questions.")
     if effect.rules:
         screen.note("Rules that were ignored until now:")
     for rule in effect.rules[:_MOST_LINES]:
@@ -175,7 +177,6 @@ def _done(call: Call, kind: Literal["folder", "url"], place: str, content: Trust
         "settings": to_json(content.effect.settings),
         "rules": to_json(content.effect.rules),
         "problems": list(content.effect.problems),
-        "records": list(content.records),
     }
     call.screen.document(document)
     return 0

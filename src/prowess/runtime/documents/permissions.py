@@ -33,7 +33,6 @@ class TrustGivenDocument(TypedDict):
     settings: list[NewSettingRow]
     rules: list[NewRuleRow]
     problems: Texts
-    records: Texts
 
 
 class TrustRevokedDocument(TypedDict):

@@ -21,7 +21,7 @@ from prowess.models.replay import ReplayModel
 from prowess.policy.decision import asked_isolated
 from prowess.records.audit import check_copy, check_session
 from prowess.records.diff import Difference, first_difference
-from prowess.records.pending import answers_since
+from prowess.records.sessions import answers_since
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.find_run import FoundRun, events_of, find_run, load_lines, load_summary, opened
 from prowess.runtime.services.replay import LogUntil, Recorded, copy_files, put_back

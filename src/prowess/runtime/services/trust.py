@@ -26,7 +26,6 @@ class TrustPreview(NamedTuple):
     catalog: Catalog
     digest: str | None = None  # of an address, which is trusted by its content
     effect: TrustEffect = TrustEffect()  # settings and rules that come into force
-    records: tuple[str, ...] = ()  # records of sessions and runs that are there already, made by anybody
     findings: tuple[Finding, ...] = ()
 
 
