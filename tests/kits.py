@@ -12,7 +12,6 @@ from typing import Any
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import ApprovalAnswered, Envelope
 from prowess.core.values import Decision, SessionKey, ToolCall
-from prowess.records.marks import Marks
 from prowess.runtime.runtime import open_runtime
 from prowess.stores.sqlite import SqliteEventLog
 
@@ -22,8 +21,7 @@ async def answer_later(path: Path, key: SessionKey, run: str, event: ApprovalAns
     log = SqliteEventLog(path)
     lease, head = await log.lease(key, owner="somebody at another screen"), await log.head(key)
     envelope = Envelope(at="2026-01-01T00:00:00.000000Z", session=key.session, run=run, event=event)
-    marks = Marks(os.path.join(os.environ["PROWESS_HOME"], ".prowess"), log.path)
-    await log.append(key, head.seq, lease, [marks.mark(envelope, head.hash)])
+    await log.append(key, head.seq, lease, [envelope])
     await log.close()
 
 

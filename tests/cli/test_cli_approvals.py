@@ -27,6 +27,7 @@ from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.policy.approvals import Standing, grant, load_approvals, revoke
 from prowess.workspace.session_folder import hold_session
 from prowess.workspace.skill_trees import remove_tree
+from state_places import database_of
 
 LOAD, RUN = call("skill_load", skill="demo"), call("skill_run", skill="demo", command="bash scripts/a.sh")
 DONE = {"text": "done"}
@@ -59,7 +60,7 @@ class Cli:
 class Project:
     def __init__(self, folder: Path, workspace_dir: str) -> None:
         self.folder, self.workspace_dir = folder, workspace_dir
-        self.settings = {"workspace.executor": "local", "store": str(folder / ".agent" / "prowess.db")}
+        self.settings = {"workspace.executor": "local", "store": None}  # the project's own
 
     def play(self, replies: list[Any], *requests: Any, session: str = "s-1", **options: Any) -> Any:
         given = {"settings": self.settings, "cwd": self.folder, "approver": None, "session": session, **options}
@@ -98,7 +99,7 @@ def test_without_a_record_there_is_nothing_and_nothing_is_made(cli: Cli, project
     assert cli("list") == cli() == "" and "0 questions waiting · 0 standing approvals" in cli.err
     assert cli.json()["waiting"] == []
     assert cli.refused("answer", "c1", "yes") == "call-unknown"
-    assert not (project.folder / ".agent" / "prowess.db").exists()
+    assert not database_of(project.folder).exists()
 
 
 def test_a_question_that_waits_says_what_it_is_about_and_how_to_answer(cli: Cli, project: Project) -> None:
@@ -133,7 +134,7 @@ def test_what_has_ended_otherwise_does_not_wait(cli: Cli, project: Project) -> N
 def test_a_damaged_session_does_not_hide_the_others(cli: Cli, project: Project) -> None:
     project.wait("s-1")
     project.wait("s-2")
-    with closing(sqlite3.connect(project.folder / ".agent" / "prowess.db")) as connection:
+    with closing(sqlite3.connect(database_of(project.folder))) as connection:
         connection.execute("DELETE FROM events WHERE session = 's-1' AND seq = 3")
         connection.commit()
     document = cli.json()
@@ -221,7 +222,7 @@ def test_what_cannot_be_answered(cli: Cli, project: Project, words: list[str], r
 
 def test_a_session_that_somebody_works_in_is_not_written_to(cli: Cli, project: Project) -> None:
     project.wait()
-    with hold_session(project.workspace_dir, project.settings["store"], SessionKey(session="s-1")):
+    with hold_session(project.workspace_dir, str(project.folder / ".agent" / "prowess.db"), SessionKey(session="s-1")):
         assert cli.refused("answer", "c2", "yes") == "session-in-use"
     cli("answer", "c2", "yes")
 

@@ -39,6 +39,7 @@ from prowess.core.values import Decision, Outcome, SessionKey, ToolCall, Usage
 from prowess.stores.artifacts import FolderArtifacts
 from prowess.stores.sqlite import SqliteEventLog
 from prowess.workspace.session_folder import OpenPlace, hold_session
+from state_places import database_of
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def project(tmp_path: Path) -> Path:
 
 def record(project: Path, session: str, *parts: tuple[str, Sequence[Event | UnknownEvent]], day: int = 2) -> None:
     async def go() -> None:
-        async with SqliteEventLog(project / ".agent" / "prowess.db") as log:
+        async with SqliteEventLog(database_of(project)) as log:
             key = SessionKey(session=session)
             lease, seq = await log.lease(key), 0
             for run, events in parts:
@@ -101,9 +102,9 @@ CUT = [
 def test_without_a_record_there_is_nothing_and_nothing_is_made(cli: Cli, project: Path) -> None:
     assert cli("list") == cli() == "" and "0 sessions" in cli.err
     assert cli.json()["sessions"] == []
-    assert not (project / ".agent" / "prowess.db").exists()
+    assert not database_of(project).exists()
     assert cli.refused("show", "s-1")["code"] == "session-unknown"
-    assert not (project / ".agent" / "prowess.db").exists()
+    assert not database_of(project).exists()
 
 
 def test_the_list_has_the_last_used_first(cli: Cli, project: Path) -> None:
@@ -114,7 +115,7 @@ def test_the_list_has_the_last_used_first(cli: Cli, project: Path) -> None:
     assert [line.split()[0] for line in lines[1:]] == ["s-new", "s-old"]
     assert "And now as PDF" in lines[1] and "has not ended" in lines[1]
     assert "Make a chart of sales.csv" in lines[2] and "answer" in lines[2]
-    assert "2 sessions" in cli.err and str(project) in cli.err
+    assert "2 sessions" in cli.err and str(database_of(project)) in cli.err
     first, second = cli.json("list")["sessions"]
     assert (first["session"], first["runs"], first["stop_reason"]) == ("s-new", 2, None)
     assert (second["events"], second["last_request"]) == (len(CHART), "Make a chart of sales.csv")
@@ -133,7 +134,7 @@ def test_the_list_can_be_short_and_says_so(cli: Cli, project: Path) -> None:
 def test_a_damaged_session_does_not_hide_the_others(cli: Cli, project: Path) -> None:
     record(project, "s-1", ("r-1", CHART))
     record(project, "s-2", ("r-2", CHART))
-    with closing(sqlite3.connect(project / ".agent" / "prowess.db")) as connection:
+    with closing(sqlite3.connect(database_of(project))) as connection:
         connection.execute("DELETE FROM events WHERE session = 's-1' AND seq = 3")
         connection.commit()
     rows = {row["session"]: row for row in cli.json("list")["sessions"]}
@@ -149,7 +150,7 @@ def test_expired_sessions_are_removed(cli: Cli, project: Path) -> None:
     record(project, "s-2", ("r-2", CHART))
 
     async def expire() -> None:
-        async with SqliteEventLog(project / ".agent" / "prowess.db") as log:
+        async with SqliteEventLog(database_of(project)) as log:
             await log.expire(SessionKey(session="s-1"), "2026-01-01T00:00:00Z")
             await log.expire(SessionKey(session="s-2"), "2999-01-01T00:00:00Z")
 
@@ -289,7 +290,7 @@ def test_a_deleted_session_is_gone_and_the_others_stay(cli: Cli, project: Path) 
 
 
 def test_its_files_go_only_when_asked_for(cli: Cli, project: Path, workspace_dir: str) -> None:
-    store = FolderArtifacts(project / ".agent" / "artifacts")
+    store = FolderArtifacts(database_of(project).with_name("artifacts"))
     other = SessionKey(session="other")
     for session in ("s-1", "s-2"):
         key = SessionKey(session=session)

@@ -16,6 +16,7 @@ import pytest
 from guard import GUARD_S
 from prowess.cli.commands.schema import FOLDER
 from prowess.cli.main import main
+from state_places import database_of
 from tiers import Tiers
 from tiers import engine as engine
 from tiers import tiers as tiers
@@ -272,7 +273,7 @@ def test_it_is_all_in_the_record(exec_: Any, tmp_path: Path) -> None:
     session = exec_("--json", "--", "true").json["session"]
 
     async def read() -> list[str]:
-        log = SqliteEventLog(tmp_path / ".agent" / "prowess.db")
+        log = SqliteEventLog(database_of(tmp_path))
         found = [envelope.event.type async for envelope in log.read(SessionKey(session=session))]
         await log.close()
         return found
@@ -280,7 +281,7 @@ def test_it_is_all_in_the_record(exec_: Any, tmp_path: Path) -> None:
     types = asyncio.run(read())
     assert types[:4] == ["run_started", "call_planned", "call_decided", "skill_loaded"]
     assert types[-2:] == ["call_acted", "run_finished"]
-    assert "/prowess.db*" in (tmp_path / ".agent" / ".gitignore").read_text(encoding="utf-8")
+    assert not os.path.lexists(tmp_path / ".agent" / "prowess.db")
 
 
 @pytest.mark.needs("isolation")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import prowess
 from agents import call
 from command_lines import Cli
 from prowess.cli.app import Call
+from prowess.errors import StoreError
 from prowess.events import ApprovalAnswered, Envelope
 from prowess.ports import SessionKey
 from prowess.testing import ScriptedModel
@@ -184,11 +187,10 @@ def test_a_password_in_the_name_of_a_store_is_not_shown(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("is_object", [True, False])
-@pytest.mark.parametrize("has_mark", [True, False])
-def test_an_answer_that_somebody_else_wrote_into_the_file_answers_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_object: bool, has_mark: bool
+def test_a_file_that_somebody_else_put_in_its_place_answers_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: Path, is_object: bool
 ) -> None:
-    """Without a mark, or with the mark of a real answer to another call."""
+    """As a pull replaces the file: the same content with an answer more, under another inode."""
     paid: list[int] = []
 
     @prowess.tool(requires_approval=True)
@@ -197,27 +199,27 @@ def test_an_answer_that_somebody_else_wrote_into_the_file_answers_nothing(
         paid.append(amount)
         return "paid"
 
-    def run(script: list[Any], *request: str, approve: Any = None, **options: Any) -> prowess.Result:
+    def run(script: list[Any], *request: str, **options: Any) -> prowess.Result:
         store: Any = prowess.SqliteEventLog("runs.db") if is_object else "sqlite:///runs.db"
-        agent = prowess.Agent(ScriptedModel(script), tools=[pay], skills=[], store=store, approve=approve)
+        agent = prowess.Agent(ScriptedModel(script), tools=[pay], skills=[], store=store)
         return agent.run_sync(*request, **options)
 
     async def forge(call_id: str) -> None:
-        log, key = prowess.SqliteEventLog("runs.db"), SessionKey(session="s-2")
-        marks = [
-            each.event.mark
-            async for each in log.read(SessionKey(session="s-1"))
-            if each.event.type == "approval_answered"
-        ]
-        events = [each async for each in log.read(key)]
-        mark = marks[0] if has_mark else None
-        answer = ApprovalAnswered(call_id=call_id, answer="once", by="me", capability="pay", later=True, mark=mark)
-        forged = Envelope(at=events[-1].at, session="s-2", run=events[-1].run, event=answer)
-        await log.append(key, len(events), await log.lease(key, owner="somebody"), [forged])
+        async with prowess.SqliteEventLog("runs.db") as log:
+            key = SessionKey(session="s-2")
+            events = [each async for each in log.read(key)]
+            answer = ApprovalAnswered(call_id=call_id, answer="once", by="me", capability="pay", later=True)
+            forged = Envelope(at=events[-1].at, session="s-2", run=events[-1].run, event=answer)
+            await log.append(key, len(events), await log.lease(key, owner="somebody"), [forged])
 
     monkeypatch.chdir(tmp_path)
-    script = [call("pay", amount=1), {"text": "Paid."}]
-    assert run(script, "go", session="s-1", approve=lambda call, decision: "once").ok
     waiting = run([call("pay", amount=1000)], "go", session="s-2")
+    shutil.copy("runs.db", "theirs.db")
     asyncio.run(forge(waiting.waiting[0].id))
-    assert run([{"text": "Paid."}], session="s-2", resume=True).stop_reason == "waiting" and paid == [1]
+    shutil.copy("runs.db", "forged.db")
+    for shipped in ("theirs.db", "forged.db"):
+        os.replace(shipped, "runs.db")
+        with pytest.raises(StoreError) as caught:
+            run([{"text": "Paid."}], session="s-2", resume=True)
+        assert caught.value.code == "store-foreign" and "prowess runs import" in str(caught.value.hint)
+    assert paid == []

@@ -15,7 +15,7 @@ from prowess.errors import StoreError
 from prowess.runtime.runtime import open_runtime
 from prowess.runtime.services.approvals import CallAnswer, answer_call, find_approvals, find_standing, question_row
 from prowess.runtime.services.preapproved import find_preapproval, parse_yes
-from prowess.runtime.storage import open_log, open_marks
+from prowess.runtime.storage import open_log
 
 STEPS = [call("skill_load", skill="demo"), call("skill_run", skill="demo", command="bash scripts/a.sh")]
 
@@ -29,15 +29,14 @@ def test_a_waiting_question_is_answered_for_good(tmp_path: Path, make_skill: Any
 
         async def answer() -> None:
             log = open_log(runtime.config, runtime.places)
-            marks = open_marks(runtime, settings["store"])
-            [question] = (await find_approvals(runtime, log, marks)).waiting
+            [question] = (await find_approvals(runtime, log)).waiting
             row = question_row(question, asking=False)
             assert (row["call_id"], row["state"], row["answer"]) == ("c2", "waiting", None)
             reply = CallAnswer("c2", "always")
-            done = await answer_call(runtime, log, marks, reply, lambda each: each.key.session)
+            done = await answer_call(runtime, log, reply, lambda each: each.key.session)
             assert (done.question.key.session, done.others) == ("s-1", ())
             with pytest.raises(StoreError) as refused:
-                await answer_call(runtime, log, marks, reply, lambda each: each.key.session)
+                await answer_call(runtime, log, reply, lambda each: each.key.session)
             assert refused.value.code == "already-answered"
             await log.close()
 

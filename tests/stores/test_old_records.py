@@ -12,6 +12,7 @@ from command_lines import Cli, run_here
 from prowess.agent.context.conversation import Conversation
 from prowess.agent.context.render import SkillTextRenderer
 from prowess.core.events import Envelope, ModelRequested, parse_event
+from state_places import state_of
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 MADE_BY = sorted(folder.name for folder in CORPUS.iterdir() if folder.is_dir())
@@ -33,10 +34,14 @@ def cli(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> Cli:
-    """The command line in a project whose records that commit wrote."""
+    """The command line in a project whose records that commit wrote, and that were taken over from the corpus."""
     shutil.copytree(CORPUS / request.param, tmp_path / ".agent")
     monkeypatch.chdir(tmp_path)
-    return Cli(capfd)
+    cli = Cli(capfd)
+    imported = cli.json("runs", "import", ".agent/prowess.db", "--mine", "--yes")["sessions"]
+    assert {row["session"]: row["status"] for row in imported} == dict.fromkeys(ENDED, "imported")
+    shutil.copytree(tmp_path / ".agent" / "artifacts", state_of(tmp_path) / "artifacts")
+    return cli
 
 
 def runs_of(cli: Cli) -> dict[str, list[dict[str, str]]]:

@@ -35,6 +35,7 @@ from prowess.workspace.scripts.environment_store import list_environments, remov
 from prowess.workspace.session_folder import OpenPlace, read_meta, write_meta
 from prowess.workspace.skill_trees import lock_folder, publish
 from prowess.workspace.skill_trees_in_use import TreeUser, find_users, remove_published
+from state_places import database_of
 from works import open_work, within
 
 BLOCK = '# /// script\n# dependencies = ["tinydep"]\n# ///\nimport tinydep\n'
@@ -295,15 +296,15 @@ def test_nothing_published_goes_when_the_store_cannot_be_read(
 ) -> None:
     tree = publish(Skill.from_text(SKILL.format("x")), f"{dir}/trees")
     make_place(dir, "old", age_s=100)
-    (tmp_path / ".agent").mkdir()
-    (tmp_path / ".agent" / "prowess.db").write_bytes(b"this is no database " * 100)
+    database_of(tmp_path).parent.mkdir(parents=True)
+    database_of(tmp_path).write_bytes(b"this is no database " * 100)
     document = cleaned("--all", "--dry-run")
     assert "damaged" in document["published"]["problem"] and document["published"]["removed"] == []
     assert main(["workspaces", "clean", "--all", "--yes"]) == 0
     said = capfd.readouterr()
     assert "warning: No published skill was removed" in said.err and "removed  old" in said.out
     assert os.path.isdir(tree.path)
-    os.unlink(tmp_path / ".agent" / "prowess.db")
+    database_of(tmp_path).unlink()
     assert digests(cleaned("--all")["published"]["removed"]) == [tree.digest]
 
 
@@ -340,9 +341,10 @@ def test_what_sessions_of_other_projects_may_need_is_theirs_to_clean(
     dir: str, cleaned: Any, tmp_path: Path, monkeypatch: Any, capfd: Any
 ) -> None:
     """A folder for all projects of a user, and a record for each of them."""
-    stores = {name: str(tmp_path / name / ".agent" / "prowess.db") for name in ("a", "b")}
+    for name in ("a", "b"):
+        os.mkdir(tmp_path / name)
+    stores = {name: str(database_of(tmp_path / name)) for name in ("a", "b")}
     for name, store in stores.items():
-        os.makedirs(os.path.dirname(store))
         monkeypatch.chdir(tmp_path / name)
         assert main(["exec", "python-math", "--session", "s", "--", "true"]) == 0
         capfd.readouterr()
@@ -364,6 +366,9 @@ def test_what_sessions_of_other_projects_may_need_is_theirs_to_clean(
         pass
     os.rename(tmp_path / "a", tmp_path / "moved-away")
     monkeypatch.chdir(tmp_path / "b")
+    assert cleaned("--all")["published"]["needed_by_others"] == [stores["a"]], "its record is still kept"
+    assert main(["projects", "prune", "--yes"]) == 0
+    capfd.readouterr()
     assert digests(cleaned("--all")["published"]["removed"]) == [of_a], "a project that is gone needs nothing"
     assert trees(dir) == [used_by_all]
 
@@ -479,7 +484,7 @@ def test_every_run_says_where_its_record_is(
     [digest] = trees(dir)
     monkeypatch.chdir(tmp_path / "b")
     told = cleaned("--all")["published"]
-    assert told["needed_by_others"] == [str(tmp_path / "a" / ".agent" / "prowess.db")] and trees(dir) == [digest]
+    assert told["needed_by_others"] == [str(database_of(tmp_path / "a"))] and trees(dir) == [digest]
     monkeypatch.chdir(tmp_path / "a")
     assert main(["sessions", "delete", "s", "--yes"]) == 0
     assert digests(cleaned("--all")["published"]["removed"]) == [digest]

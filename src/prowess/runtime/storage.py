@@ -36,7 +36,7 @@ STORES: PluginTable[Callable[[str], EventLog]] = PluginTable(
 def open_log(config: Config, places: ConfigPlaces) -> EventLog:
     """Opens the store with a folder for each run beside it. A store in memory leaves nothing on disk."""
     log = open_store(config, places)
-    if config.store == "memory:":
+    if config.store == "memory:" or not is_project(places):
         return log
     from prowess.stores.run_folders import MirroredLog
 
