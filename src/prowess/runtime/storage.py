@@ -18,6 +18,8 @@ from prowess.core.values import SessionKey
 from prowess.errors import ConfigError, StoreError
 from prowess.records.marks import Marks
 from prowess.runtime.config import Config, ConfigPlaces
+from prowess.stores.run_folders import CopyingLog, CopyPlace
+from prowess.workspace.export import find_outside
 
 if TYPE_CHECKING:
     from prowess.core.ports import EventLog
@@ -33,14 +35,25 @@ STORES: PluginTable[Callable[[str], EventLog]] = PluginTable(
 )
 
 
-def open_log(config: Config, places: ConfigPlaces) -> EventLog:
-    """Opens the store with a folder for each run beside it. A store in memory leaves nothing on disk."""
+def open_log(config: Config, places: ConfigPlaces, copies: CopyPlace | None = None) -> EventLog:
+    """Opens the store. With `copies`, runs that end there get a copy, and deleting a session removes its copies."""
     log = open_store(config, places)
-    if config.store == "memory:":
-        return log
-    from prowess.stores.run_folders import MirroredLog
+    return log if copies is None else CopyingLog(log, copies, on_problem=print_problem)
 
-    return MirroredLog(log, runs_folder(places), on_problem=print_problem)
+
+def find_copies(runtime: Runtime, named: str | None = None) -> CopyPlace | None:
+    """Returns the place for copies of runs: the `named` folder, else `.agent/runs` of the project.
+
+    They are written only in a project that the person made or trusts. A store in memory leaves nothing on disk.
+    """
+    places = runtime.places
+    if named is not None:
+        return name_copies(places, named)
+    agent = os.path.join(places.project, ".agent")
+    if runtime.config.store == "memory:" or not os.path.lexists(agent):
+        return None
+    is_ours = runtime.trusts_project or runtime.trust.has_made(places.project)
+    return CopyPlace(places.project, in_project=True, writes=is_ours and runtime.config.record.copies)
 
 
 def open_marks(runtime: Runtime, place: str, *, given: bool = False) -> Marks | None:
@@ -169,11 +182,9 @@ def _there_are() -> str:
     return f"Use a path or sqlite:///PATH for a SQLite file, postgresql://…{added}, or memory:."
 
 
-def runs_folder(places: ConfigPlaces) -> str:
-    folder = state_folder(places.project, places.state_dir)
-    if folder == places.state_dir:
-        return os.path.join(folder, "runs")
-    return inside(places.project, os.path.join(".agent", "runs"))
+def name_copies(places: ConfigPlaces, folder: str) -> CopyPlace:
+    """Returns the place for copies of runs in a folder that a person named. It need not exist."""
+    return CopyPlace(find_outside(places.cwd, os.path.expanduser(folder)))
 
 
 def print_problem(text: str) -> None:
