@@ -8,10 +8,12 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,13 @@ def lines_of(project: Path) -> dict[str, list[str]]:
             return {info.key.session: [line async for line in log.lines(info.key)] for info in await log.sessions()}
 
     return asyncio.run(go())
+
+
+def runs_of(project: Path) -> list[str]:
+    """Newest first."""
+    with closing(sqlite3.connect(project / ".agent" / "prowess.db")) as connection:
+        rows = connection.execute("SELECT line FROM events WHERE line LIKE '%\"run_started\"%' ORDER BY seq DESC")
+        return [json.loads(line)["run"] for (line,) in rows]
 
 
 @pytest.mark.needs("isolation")
@@ -226,11 +235,13 @@ def test_a_record_that_cannot_be_repeated_says_so(cli: Cli, project: Path) -> No
     (folder,) = (project / ".agent" / "runs").iterdir()
     lines = (folder / "events.jsonl").read_text(encoding="ascii").splitlines()
     (project / ".agent" / "prowess.db").unlink()
-    assert cli.json("replay", run)["same"], "a copy is enough"
+    assert cli.refused("replay", run)["code"] == "run-unknown", "a copy is no record"
+    document = cli.json("replay", str(folder))
+    assert document["same"] and "is foreign" in document["notes"][0]
     (folder / "events.jsonl").write_text("\n".join(lines[1:]), encoding="ascii")
-    assert cli.refused("replay", run)["code"] == "recording-invalid"
+    assert cli.refused("replay", str(folder))["code"] == "recording-invalid"
     (folder / "events.jsonl").write_text("x\n", encoding="ascii")
-    assert cli.refused("replay", run)["code"] == "audit-broken"
+    assert cli.refused("replay", str(folder))["code"] == "audit-broken"
 
 
 # --- runs that were shortened -----------------------------------------------------------------------------------------
@@ -372,11 +383,11 @@ def test_a_repetition_approves_nothing(tmp_path: Path, make_skill: Any, monkeypa
     assert main(["run", "--resume", "--model", f"scripted:{script}", *words]) == 0
     assert len(load_approvals(state).rows) == 1
     assert main(["approvals", "revoke", "1", "--yes"]) == 0
-    [copy] = [path for path in (project / ".agent" / "runs").iterdir() if "resumes" in (path / "run.json").read_text()][
-        :1
-    ]
-    run = copy.name.partition("Z-")[2]
-    main(["runs", "replay", run, "--root", "skills", "--executor", "local"])
+    assert not (project / ".agent" / "runs").exists(), "nobody made this a project, and nobody trusts it"
+    main(["runs", "export", runs_of(project)[0], "--to", "copies"])
+    (copy,) = (project / "copies").iterdir()
+    for run in (runs_of(project)[0], str(copy)):
+        main(["runs", "replay", run, "--root", "skills", "--executor", "local"])
     assert load_approvals(state).rows == (), "what was taken back stays so"
 
 
@@ -434,16 +445,15 @@ def open_folder() -> Iterator[Path]:
 
 def test_a_command_that_was_cut_off_is_not_run_again(cli: Cli, project: Path, open_folder: Path) -> None:
     mark = open_folder / "mark"
-    run = play(cli, project, [LOAD, run_script(f"echo x >> {mark}"), {"text": "x"}], "go", "--executor", "local")
+    play(cli, project, [LOAD, run_script(f"echo x >> {mark}"), {"text": "x"}], "go", "--executor", "local")
     assert mark.read_text(encoding="utf-8") == "x\n"
     (folder,) = (project / ".agent" / "runs").iterdir()
     lines = (folder / "events.jsonl").read_text(encoding="ascii").splitlines(keepends=True)
     types = [json.loads(line)["type"] for line in lines]
     for end in range(1, len(lines)):
-        (project / ".agent" / "prowess.db").unlink(missing_ok=True)
         (folder / "events.jsonl").write_text("".join(lines[:end]), encoding="ascii")
         mark.unlink(missing_ok=True)
-        document = cli.json("replay", run, "--executor", "local", "--yes", "skill_run")
+        document = cli.json("replay", str(folder), "--executor", "local", "--yes", "skill_run")
         assert document["same"] and document["replayed"] == end, types[end - 1]
         assert mark.exists() == (types[:end].count("call_acted") > 1), "it had ended by then"
 
@@ -455,24 +465,22 @@ def test_calls_made_at_the_same_time_and_child_runs_are_cut_off_too(
     make_skill(project / ".agent" / "skills" / "helper", front=front)
     child = {"calls": [{"tool": "skill_load", "args": {"skill": "helper"}}]}
     reads = {"calls": WHOLE[1]["calls"][::-1]}  # the first one has ended before the second begins, or not
-    run = play(cli, project, [LOAD, reads, child, LOAD, reads, {"text": "the child's answer"}, {"text": "done"}])
+    play(cli, project, [LOAD, reads, child, LOAD, reads, {"text": "the child's answer"}, {"text": "done"}])
     (folder,) = (project / ".agent" / "runs").iterdir()
     lines = (folder / "events.jsonl").read_text(encoding="ascii").splitlines(keepends=True)
-    (project / ".agent" / "prowess.db").unlink()
     for end in range(1, len(lines)):
         (folder / "events.jsonl").write_text("".join(lines[:end]), encoding="ascii")
-        document = cli.json("replay", run)
+        document = cli.json("replay", str(folder))
         assert document["same"] and document["replayed"] == end, lines[end - 1]
 
 
 def test_a_record_that_stops_has_not_ended(cli: Cli, project: Path) -> None:
     whole, stops = (play(cli, project, [LOAD, {"text": "x"}]) for _ in range(2))
-    (project / ".agent" / "prowess.db").unlink()
     (folder,) = (project / ".agent" / "runs").glob(f"*{stops}")
     lines = (folder / "events.jsonl").read_text(encoding="ascii").splitlines(keepends=True)
     (folder / "events.jsonl").write_text("".join(lines[:-2]), encoding="ascii")
-    assert cli.json("diff", stops, whole, code=1)["first"]["recorded"] == "nothing: the record ends here"
-    assert cli.json("diff", whole, stops, code=1)["first"]["actual"] == "nothing: the record ends here"
+    assert cli.json("diff", str(folder), whole, code=1)["first"]["recorded"] == "nothing: the record ends here"
+    assert cli.json("diff", whole, str(folder), code=1)["first"]["actual"] == "nothing: the record ends here"
 
 
 # --- options of the recorded command ----------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ def test_files_of_a_code_block_are_made_like_any_other(project: Project) -> None
 
 def summary_of(project: Project) -> dict[str, Any]:
     """run.json of the newest run."""
-    newest = max((project.folder / ".agent" / "runs").iterdir())
+    newest = max((project.folder / "copies").iterdir())
     return json.loads((newest / "run.json").read_text(encoding="utf-8"))
 
 
@@ -155,7 +155,7 @@ def summary_of(project: Project) -> dict[str, Any]:
 def test_the_record_has_the_key_output(project: Project, commands: list[str], key_output: Any) -> None:
     (project.folder / ".agent").mkdir()
     replies = [LOAD, *map(run_of, commands), FINE]
-    assert project.say("do it", "--yes", "skill_run", replies=replies).code == 0
+    assert project.say("do it", "--yes", "skill_run", "--copies", "copies", replies=replies).code == 0
     assert summary_of(project)["key_output"] == key_output
     assert project.follow(["runs", "verify", "--all"]).code == 0
 

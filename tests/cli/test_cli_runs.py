@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from hypothesis import strategies as st
 
 from command_lines import Cli
 from guard import GUARD_S
-from prowess.cli.main import main
 from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -52,7 +50,7 @@ from prowess.records.diff import first_difference, settled
 from prowess.records.spans import render_spans
 from prowess.records.timeline import timeline
 from prowess.runtime.services.replay import Recorded
-from prowess.stores.run_folders import MirroredLog
+from prowess.stores.run_folders import CopyingLog, CopyPlace
 from prowess.stores.sqlite import SqliteEventLog
 from prowess.workspace.session_folder import hold_session
 
@@ -74,7 +72,7 @@ def record(project: Path, session: str, *parts: tuple[str, Sequence[Event | Unkn
 
     async def go() -> None:
         inner = SqliteEventLog(project / ".agent" / "prowess.db")
-        log = MirroredLog(inner, str(project / ".agent" / "runs"), on_problem=told.append)
+        log = CopyingLog(inner, CopyPlace(str(project), in_project=True), on_problem=told.append)
         key = SessionKey(session=session)
         lease, seq = await log.lease(key), 0
         for run, events in parts:
@@ -174,13 +172,36 @@ def test_the_list_has_the_last_run_first(cli: Cli, project: Path) -> None:
     assert cli.refused("list", "--session", "s-9")["code"] == "session-unknown"
 
 
-def test_a_run_that_is_only_a_copy_is_listed_shown_and_checked(cli: Cli, project: Path) -> None:
+def test_a_run_that_is_only_a_copy_is_no_run(cli: Cli, project: Path) -> None:
     record(project, "s-1", ("r-1", CHART))
     (project / ".agent" / "prowess.db").unlink()
-    (row,) = cli.json()["runs"]
-    assert (row["run"], row["in_log"], row["tokens"]) == ("r-1", False, 12) and "s-1 (copy)" in cli()
-    assert "Make a chart" in cli("show", "r-1")
-    assert cli.json("verify", "r-1")["checked"] == ["copy"]
+    assert cli.json()["runs"] == [] and cli() == ""
+    for verb in ("show", "verify", "replay", "export"):
+        assert cli.refused(verb, "r-1")["code"] == "run-unknown"
+    assert cli.json("verify", "--all")["runs"] == []
+    assert cli.json("prune", "--keep", "0", "--yes")["removed"] == [] and folder_of(project, "r-1").exists()
+
+
+def test_a_path_names_a_foreign_record(cli: Cli, project: Path) -> None:
+    """Also that of a copy of our own: who wrote a folder cannot be seen."""
+    record(project, "s-1", ("r-1", CHART))
+    folder = folder_of(project, "r-1")
+    for ref in (folder, folder / "run.json", folder / "events.jsonl", f".agent/runs/{folder.name}/"):
+        assert "Make a chart" in cli("show", str(ref))
+        assert cli.err.startswith(f"{folder} is foreign: ") and "nothing in it counts as an answer" in cli.err
+        document = cli.json("verify", str(ref))
+        assert (document["run"], document["valid"], document["foreign"]) == ("r-1", True, str(folder))
+        assert cli("verify", str(ref)) == "valid    r-1  18 events · anchored\n" and "is foreign" in cli.err
+    assert cli.json("show", str(folder))["foreign"] == str(folder) and cli.json("show", "r-1")["foreign"] is None
+    assert cli("export", str(folder)) and "is foreign" in cli.err
+    (project / ".agent" / "prowess.db").unlink()
+    edit(folder, lambda lines: [*lines[:9], lines[9].replace(b"42 rows", b"43 rows"), *lines[10:]])
+    assert "43 rows" in cli("show", str(folder)) and f"not what was written: prowess runs verify {folder}" in cli.err
+    assert cli("export", str(folder), code=1) and cli("verify", str(folder), code=1).startswith(
+        "INVALID  r-1  event 10"
+    )
+    (folder / "events.jsonl").write_text("x\n", encoding="utf-8")
+    assert cli.refused("show", str(folder))["code"] == "audit-broken"
 
 
 def test_a_damaged_session_does_not_hide_the_others(cli: Cli, project: Path) -> None:
@@ -285,10 +306,9 @@ def test_an_untouched_record_is_valid(cli: Cli, project: Path) -> None:
         "first_bad": None,
         "anchored": True,
         "why": None,
-        "where": None,
-        "checked": ["log", "copy"],
-        "copy_lacks": None,
-        "other_store": False,
+        "foreign": None,
+        "copy": "same",
+        "findings": [],
     }
     assert cli("verify", "r-2") == "valid    r-2  18 events · log and copy · anchored\n"
     everything = cli.json("verify", "--all")
@@ -317,7 +337,7 @@ def test_a_change_of_the_database_is_found(cli: Cli, project: Path, what: str) -
     if what == "reordered":
         change(project, "UPDATE events SET seq = -seq WHERE seq < 0")
     document = cli.json("verify", "r-1", code=1)
-    assert (document["valid"], document["first_bad"], document["where"]) == (False, first_bad, "log")
+    assert (document["valid"], document["first_bad"]) == (False, first_bad)
     assert why in document["why"] or what == "reordered"
     assert f"INVALID  r-1  event {first_bad}: " in cli("verify", "r-1", code=1)
     everything = cli.json("verify", "--all", code=1)
@@ -332,8 +352,7 @@ def test_a_tail_that_was_cut_off_in_the_database_and_in_its_head_is_found_by_the
         (line,) = connection.execute("SELECT line FROM events WHERE seq = 16").fetchone()
     change(project, "DELETE FROM events WHERE seq > 16")
     change(project, "UPDATE sessions SET seq = 16, hash = ?", json.loads(line)["hash"])
-    document = cli.json("verify", "r-1", code=1)
-    assert document["first_bad"] == 17 and "cut off" in document["why"] and not document["anchored"]
+    assert "event 17: not in the log" in differs(cli)
     shutil.rmtree(folder_of(project, "r-1"))
     assert cli.json("verify", "r-1")["valid"], "nothing is left that knows better; the docs say so"
 
@@ -346,10 +365,6 @@ def test_events_of_a_session_whose_row_was_removed_are_found(cli: Cli, project: 
     assert [(each["session"], each["valid"]) for each in everything["sessions"]] == [("s-2", True), ("s-1", False)]
     assert "its row is gone" in everything["sessions"][1]["why"] and everything["sessions"][1]["first_bad"] == 1
     assert "INVALID  session s-1  event 1: its row is gone" in cli("verify", "--all", code=1)
-    document = cli.json("verify", "r-1", code=1)
-    assert "its row is gone" in document["why"] and document["where"] == "log", "a whole copy does not hide it"
-    shutil.rmtree(folder_of(project, "r-1"))
-    assert not cli.json("verify", "--all", code=1)["valid"]
     assert "verify --all" in cli.refused("verify", "r-1")["hint"], "where nothing else knows the run"
     assert cli.json("verify", "r-2")["valid"]
 
@@ -359,9 +374,7 @@ def test_a_session_whose_events_are_all_gone_is_found(cli: Cli, project: Path) -
     change(project, "DELETE FROM events")
     (session,) = cli.json("verify", "--all", code=1)["sessions"]
     assert (session["valid"], session["events"], session["first_bad"], session["why"]) == (False, 0, 1, "missing")
-    assert "not this run" in cli.json("verify", "r-1", code=1)["why"]
-    shutil.rmtree(folder_of(project, "r-1"))
-    assert not cli.json("verify", "--all", code=1)["valid"]
+    assert cli.refused("verify", "r-1")["code"] == "run-unknown", "its copy is not asked"
 
 
 def test_an_end_that_was_moved_leaves_events_behind_it(cli: Cli, project: Path) -> None:
@@ -385,6 +398,16 @@ def test_a_head_that_makes_no_sense_is_not_valid(cli: Cli, project: Path, head: 
         change(project, f"UPDATE sessions SET seq = {head}")
     assert not cli.json("verify", "--all", code=1)["valid"]
     cli("verify", "r-1", code=1)
+
+
+def differs(cli: Cli, run: str = "r-1") -> str:
+    """How the copy differs from the log, whose record is what it was."""
+    document = cli.json("verify", run, code=1)
+    (finding,) = document["findings"]
+    assert document["valid"] and (document["copy"], finding["code"]) == ("differs", "copy-differs")
+    assert cli("verify", run, code=1).startswith(f"valid    {run}") and "[copy-differs]" in cli.err
+    assert cli("verify", "--all", code=1) and "all valid · 1 copy differs" in cli.err
+    return finding["message"]
 
 
 def edit(folder: Path, how: Callable[[list[bytes]], list[bytes]]) -> None:
@@ -411,12 +434,8 @@ def test_a_change_of_the_copy_is_found(cli: Cli, project: Path, how: Any, first_
     record(project, "s-1", ("r-1", CHART))
     folder = folder_of(project, "r-1")
     edit(folder, how)
-    for ref in ("r-1", str(folder)):
-        document = cli.json("verify", ref, code=1)
-        assert (document["first_bad"], document["where"]) == (first_bad, "copy")
-    (project / ".agent" / "prowess.db").unlink()
-    alone = cli.json("verify", str(folder), code=1)
-    assert (alone["first_bad"], alone["checked"]) == (first_bad, ["copy"])
+    assert f"event {first_bad}: " in differs(cli)
+    assert cli.json("verify", str(folder), code=1)["first_bad"] == first_bad
 
 
 def test_a_copy_with_a_chain_of_its_own_is_found_by_the_log(cli: Cli, project: Path, tmp_path: Path) -> None:
@@ -426,19 +445,16 @@ def test_a_copy_with_a_chain_of_its_own_is_found_by_the_log(cli: Cli, project: P
     (other / ".agent").mkdir(parents=True)
     record(other, "s-1", ("r-1", [*CHART[:-1], RunFinished(stop_reason="answer", text="All is well.")]))
     shutil.rmtree(folder_of(project, "r-1"))
-    shutil.copytree(folder_of(other, "r-1"), project / ".agent" / "runs" / folder_of(other, "r-1").name)
-    document = cli.json("verify", "r-1", code=1)
-    assert document["first_bad"] == 18
-    (project / ".agent" / "prowess.db").unlink()
-    assert cli.json("verify", "r-1")["valid"], "without the log nobody can tell; the docs say so"
+    shutil.copytree(folder_of(other, "r-1"), folder := project / ".agent" / "runs" / folder_of(other, "r-1").name)
+    assert "event 18: not what the log has" in differs(cli)
+    assert cli.json("verify", str(folder))["valid"], "without the log nobody can tell; the docs say so"
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"\xff", b'{"run": 1}', b'{"head": {"seq": "x"}}', b"[" * 100_000])
 def test_a_summary_that_cannot_be_read_is_found(cli: Cli, project: Path, text: bytes) -> None:
     record(project, "s-1", ("r-1", CHART))
     (folder_of(project, "r-1") / "run.json").write_bytes(text)
-    document = cli.json("verify", "r-1", code=1)
-    assert document["where"] == "copy" and "run.json" in document["why"]
+    assert "run.json" in differs(cli)
     cli.json("list")
     cli.json("prune", "--keep", "0", "--dry-run")
 
@@ -448,9 +464,42 @@ def test_a_summary_that_was_edited_is_found(cli: Cli, project: Path) -> None:
     path = folder_of(project, "r-1") / "run.json"
     document = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**document, "stop_reason": "denied"}), encoding="utf-8")
-    assert "stop_reason" in cli.json("verify", "r-1", code=1)["why"]
-    (project / ".agent" / "prowess.db").unlink()
-    assert "stop_reason" in cli.json("verify", "r-1", code=1)["why"]
+    assert "stop_reason" in differs(cli)
+    assert "stop_reason" in cli.json("verify", str(path), code=1)["why"]
+    path.write_text(json.dumps({**document, "after": {"seq": 1, "hash": "0" * 64}}), encoding="utf-8")
+    assert "event 1: " in differs(cli) or "event 2: " in differs(cli)
+
+
+def test_a_copy_that_is_not_there_or_not_complete_is_no_fault(cli: Cli, project: Path) -> None:
+    record(project, "s-1", ("r-1", CHART), ("r-2", CUT))
+    assert cli.json("verify", "r-2")["copy"] is None, "it has not ended"
+    folder = folder_of(project, "r-1")
+    (folder / "run.json").unlink()
+    edit(folder, lambda lines: lines[:3])
+    assert cli.json("verify", "r-1")["copy"] is None and cli.json("verify", "--all")["valid"]
+    shutil.rmtree(folder)
+    assert cli("verify", "r-1") == "valid    r-1  18 events · anchored\n"
+
+
+def test_a_copy_may_lack_what_came_later_and_not_the_end(cli: Cli, project: Path) -> None:
+    record(project, "s-1", ("r-1", [*CHART[:9], CHART[-1]]))
+    folder = folder_of(project, "r-1")
+    answered = ApprovalAnswered(call_id="c1", answer="once")
+
+    async def answer() -> None:
+        log, key = SqliteEventLog(project / ".agent" / "prowess.db"), SessionKey(session="s-1")
+        given = Envelope(at="2026-01-02T03:05:00Z", session="s-1", run="r-1", event=answered)
+        await log.append(key, 10, await log.lease(key), [given])
+        await log.close()
+
+    asyncio.run(answer())
+    assert (document := cli.json("verify", "r-1"))["copy"] == "same" and document["events"] == 11
+    edit(folder, lambda lines: lines[:9])
+    assert "end is cut off" in differs(cli)
+    record(other := project / "other", "s-1", ("r-1", CHART[:9]))
+    cli.prowess("-C", str(other), "runs", "export", "r-1", "--to", "x")
+    shutil.copy(next((other / "x").glob("*/run.json")), folder)
+    assert "the end of the run is missing" in differs(cli)
 
 
 def test_things_that_are_no_files_do_not_hang_it(cli: Cli, project: Path) -> None:
@@ -459,25 +508,11 @@ def test_things_that_are_no_files_do_not_hang_it(cli: Cli, project: Path) -> Non
     for name in ("events.jsonl", "run.json"):
         (folder / name).unlink()
         os.mkfifo(folder / name)
-    assert "no events.jsonl" in cli.json("verify", "r-1", code=1)["why"]
+    assert "no events.jsonl" in differs(cli)
     assert cli("show", "r-1")
-    (project / ".agent" / "runs" / "20260101T000000Z-r-9").symlink_to("/etc")
-    assert "r-9" not in cli() and cli.refused("verify", "r-9")["code"] == "run-unknown"
-
-
-def test_a_copy_is_whole_however_fast_its_lines_come(cli: Cli, project: Path) -> None:
-    for number in range(20):
-        record(project, f"s-{number}", (f"r-{number}", CUT if number % 2 else CHART))
-    assert cli.json("verify", "--all")["valid"]
-
-
-def test_a_run_that_has_not_ended_is_checked_as_far_as_it_is(cli: Cli, project: Path) -> None:
-    record(project, "s-1", ("r-1", CUT))
-    assert cli.json("verify", "r-1")["valid"]
-    folder = folder_of(project, "r-1")
-    with open(folder / "events.jsonl", "ab") as file:
-        file.write(b'{"half a li')
-    assert cli.json("verify", "r-1", code=1)["first_bad"] == 4
+    folder.rename(project / "elsewhere")
+    folder.symlink_to(project / "elsewhere")
+    assert cli.json("verify", "r-1")["copy"] is None, "a link is no copy: we make none"
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -536,69 +571,11 @@ def test_large_outputs_are_files_by_their_hash(cli: Cli, project: Path) -> None:
     assert cli("show", "r-1", "--events") == (folder / "events.jsonl").read_text(encoding="ascii")
     file = folder / "outputs" / sorted(names)[0]
     file.write_bytes(b"other")
-    assert "was edited" in cli.json("verify", "r-1", code=1)["why"]
+    assert "was edited" in differs(cli)
     file.unlink()
-    assert "is missing" in cli.json("verify", "r-1", code=1)["why"]
+    assert "is missing" in differs(cli)
     cli("prune", "--keep", "0", "--yes")
     assert not folder.exists()
-
-
-def test_a_full_disk_leaves_the_log_whole_and_the_copy_told(project: Path) -> None:
-    """A limit on the size of a file is what a full disk looks like, without filling one."""
-    code = f"""
-import asyncio, resource, signal, sys
-sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]!r}
-from pathlib import Path
-from test_cli_runs import large_run
-from prowess.core.events import Envelope
-from prowess.stores.memory import MemoryEventLog
-from prowess.records.chain import verify_chain
-from prowess.stores.run_folders import MirroredLog
-from prowess.core.values import SessionKey
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
-async def go():
-    log = MirroredLog(MemoryEventLog(), {str(project / ".agent" / "runs")!r}, on_problem=print)
-    key = SessionKey(session="s")
-    lease = await log.lease(key)
-    at = "2026-01-02T03:04:05.000006Z"
-    await log.append(key, 0, lease, [Envelope(at=at, session="s", run="r-1", event=event) for event in large_run()])
-    lines = [line async for line in log.lines(key)]
-    assert verify_chain(lines, await log.head(key)).valid and len(lines) == 5
-asyncio.run(go())
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=GUARD_S)
-    assert done.returncode == 0 and "is not complete" in done.stdout, done.stderr
-    folder = folder_of(project, "r-1")
-    assert not (folder / "run.json").exists(), "it comes last: where it is, everything is"
-    assert all(not name.startswith(".") for _, _, names in os.walk(folder) for name in names), "no half a file"
-
-
-def test_a_process_that_is_killed_while_it_writes_leaves_no_half_a_summary(cli: Cli, project: Path) -> None:
-    """Whenever it dies: run.json is whole or not there, and the log is valid."""
-    code = f"""
-import sys
-sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]!r}
-from pathlib import Path
-from test_cli_runs import large_run, record
-number = 0
-while True:
-    record(Path({str(project)!r}), f"s-{{number}}", (f"r-{{number}}", large_run(30_000)))
-    print(number, flush=True)
-    number += 1
-"""
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        for _ in range(3):
-            process.stdout.readline()
-        process.send_signal(signal.SIGKILL)
-    sessions = cli.json("verify", "--all", code=main(["runs", "verify", "--all"]))["sessions"]
-    assert len(sessions) >= 3 and all(each["valid"] for each in sessions)
-    for folder in (project / ".agent" / "runs").iterdir():
-        if (folder / "run.json").exists():
-            document = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-            assert {each["sha256"] for each in document["outputs"]} == set(os.listdir(folder / "outputs"))
-            assert cli.json("verify", document["run"])["valid"]
 
 
 # --- diff -------------------------------------------------------------------------------------------------------------
@@ -672,9 +649,31 @@ def test_an_export_replaces_a_file_when_it_is_told_to_and_never_by_half(cli: Cli
     cli("export", "r-1", "-o", "link", "--force")
     assert not (project / "link").is_symlink() and (project / "trace.json").read_text(encoding="utf-8") == "mine"
     change(project, "UPDATE events SET line = 'x'")
-    shutil.rmtree(project / ".agent" / "runs")
     cli.refused("export", "r-1", "-o", "other.json")
     assert not (project / "other.json").exists()
+
+
+def test_copies_are_exported_to_any_folder(cli: Cli, project: Path) -> None:
+    record(project, "s-1", ("r-1", large_run()), ("r-2", CUT))
+    document = cli.json("export", "r-1", "r-2", "--to", "there/copies")
+    for row in document["runs"]:
+        copy = Path(row["path"])
+        assert copy.parent == project / "there" / "copies" and row["damage"] is None
+        told = json.loads((copy / "run.json").read_text(encoding="utf-8"))
+        assert told["run"] == row["run"] and cli.json("verify", str(copy))["valid"]
+        assert (copy / "events.jsonl").read_text(encoding="ascii") == cli("show", row["run"], "--events")
+    assert told["stop_reason"] is None, "it has not ended"
+    (same,) = (project / ".agent" / "runs").iterdir()
+    for path in same.rglob("*"):
+        if path.is_file():
+            assert (project / "there/copies" / same.name / path.relative_to(same)).read_bytes() == path.read_bytes()
+    assert cli.refused("export", "r-1", "--to", "there/copies")["code"] == "file-exists"
+    assert cli("export", "r-1", "--to", "there/copies", "--force").strip() == str(project / "there/copies" / same.name)
+    for words in (("r-1", "r-2"), ("r-1", "--to", "x", "-o", "y"), ("r-1", "--to", "x", "--format", "otel"), ()):
+        assert cli.refused("export", *words)["code"] == "usage"
+    change(project, "UPDATE events SET line = replace(line, 'go', 'no') WHERE seq = 1")
+    (row,) = cli.json("export", "r-1", "--to", "damaged", code=1)["runs"]
+    assert row["damage"] == "edited" and Path(row["path"], "run.json").exists()
 
 
 # --- prune ------------------------------------------------------------------------------------------------------------
@@ -692,7 +691,7 @@ def test_old_folders_are_removed_and_the_log_stays(cli: Cli, project: Path) -> N
     assert len(document["kept"]) == 1 and "r-1" in document["kept"][0], "somebody has put something there"
     assert sorted(path.name.partition("-")[2] for path in (project / ".agent/runs").iterdir()) == ["r-1", "r-4", "r-5"]
     assert (folder_of(project, "r-1") / "mine.txt").exists()
-    assert len(cli.json()["runs"]) == 5 and cli.json("verify", "r-2")["checked"] == ["log"]
+    assert len(cli.json()["runs"]) == 5 and cli.json("verify", "r-2")["copy"] is None
     assert cli.json("prune", "--older-than", "99999d", "--yes")["removed"] == []
 
 

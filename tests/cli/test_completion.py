@@ -63,14 +63,22 @@ def test_words_of_every_kind_are_offered_and_nothing_is_written(project: Path, m
     assert (files(project), files(machine)) == before
 
 
-def test_actions_runs_and_sessions_are_offered(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_actions_runs_and_sessions_are_offered(
+    project: Path, machine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the log: nothing is made where there is none."""
     cli = Cli(capsys)
+    before = (files(project), files(machine))
+    assert names("prowess runs show r-") == [] == names("prowess chat --session ")
+    assert (files(project), files(machine)) == before
     cli("run", "Say hello", "--model", "offline", "--session", "s-one", code=1)
     [row] = cli.json("runs", "list")["runs"]
     assert names("prowess runs ") == ["diff", "export", "list", "prune", "replay", "show", "verify"]
     assert {"--limit", "--json"} <= set(names("prowess runs --"))
     assert names("prowess runs show r-") == [row["run"]]
+    before = {*files(project), *files(machine)}
     assert names("prowess chat --session ") == ["s-one"] == names("prowess sessions show s")
+    assert {*files(project), *files(machine)} == before
 
 
 @pytest.mark.parametrize("environ", [{"COMP_WORDS": "prowess 'load"}, {"COMP_CWORD": "9"}, {"PROWESS_TRUST": "maybe"}])

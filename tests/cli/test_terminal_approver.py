@@ -210,13 +210,25 @@ def project(tmp_path: Path, make_skill: Any) -> Path:
 
 def open_terminal(project: Path, *replies: Any, options: tuple[str, ...] = (), columns: int = 100) -> Terminal:
     (project / "script.json").write_text(json.dumps([*replies, {"text": "Done."}]), encoding="utf-8")
-    words = ["run", "go", "--root", "skills", "--executor", "local", "--model", "scripted:script.json", *options]
+    words = [
+        "run",
+        "go",
+        "--root",
+        "skills",
+        "--executor",
+        "local",
+        "--model",
+        "scripted:script.json",
+        "--copies",
+        "copies",
+        *options,
+    ]
     return Terminal(*words, cwd=project, columns=columns)
 
 
 def events(project: Path) -> list[dict[str, Any]]:
     """Of the last run."""
-    last = max(project.glob(".agent/runs/*/events.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+    last = max(project.glob("copies/*/events.jsonl"), key=lambda path: path.stat().st_mtime_ns)
     return [json.loads(line) for line in last.read_text(encoding="utf-8").splitlines()]
 
 

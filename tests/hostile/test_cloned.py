@@ -231,10 +231,10 @@ def test_linked_skills_of_a_clone(clone: Clone, scene: Scene) -> None:
 
 @case(
     by="clone",
-    tries="bring links at `.agent/prowess.db`, `.agent/runs` or `.agent/artifacts`, to have us write elsewhere",
+    tries="bring links at `.agent/prowess.db` or `.agent/artifacts`, to have us write elsewhere",
     stopped_by="what we write in a project is contained by its resolved path",
 )
-@pytest.mark.parametrize("name", ["prowess.db", "runs", "artifacts"])
+@pytest.mark.parametrize("name", ["prowess.db", "artifacts"])
 def test_links_where_we_write(clone: Clone, scene: Scene, name: str) -> None:
     target = scene.victim / "target"
     if name == "prowess.db":
@@ -255,6 +255,35 @@ def test_links_where_we_write(clone: Clone, scene: Scene, name: str) -> None:
     (clone.folder / ".agent" / name).unlink()
     clone.play(replies, flags=stores)
     assert (clone.folder / ".agent" / name).exists(), "without the link it is written"
+
+
+@case(
+    by="clone",
+    tries="bring a link at `.agent` or `.agent/runs`, to have copies of runs written elsewhere",
+    stopped_by="copies are written only in a folder that the person made or trusts, by descriptor and through no link",
+)
+@pytest.mark.parametrize("name", [".agent", ".agent/runs"])
+def test_links_where_copies_are_written(
+    clone: Clone, scene: Scene, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stores = {"store": str(tmp_path / "records.db")}
+    target = scene.victim / "target"
+    (target / "runs").mkdir(parents=True)
+    link, kept = clone.folder / name, clone.folder / "kept"
+    if link.exists():
+        link.rename(kept)
+    link.symlink_to(target)
+    clone.play([], flags=stores)
+    assert "warning" not in capfd.readouterr().err, "in a folder of others nothing is even tried"
+    clone.trust()
+    played = clone.play([], flags=stores)
+    assert played.results and "is a link" in capfd.readouterr().err
+    holds(not any(path.is_file() for path in target.rglob("*")), "a copy was written through a link")
+    link.unlink()
+    if kept.exists():
+        kept.rename(link)
+    clone.play([], flags=stores)
+    assert list((clone.folder / ".agent" / "runs").glob("*/run.json")), "without the link it is written"
 
 
 @case(

@@ -174,7 +174,7 @@ def test_a_copy_that_is_valid_says_what_was_written(lines: list[str]) -> None:
     record = SessionRecord.of_lines(LINES, HEAD)
     fault = compare_copy(lines, record, record.runs[1])
     if fault is None:
-        assert says(lines) == says(slice_of("r-2"))
+        assert says(lines) == says(slice_of("r-2"))[: len(lines)], "what came later may be missing"
 
 
 @pytest.mark.parametrize("run", ["r-1", "r-2", "r-3"])
@@ -200,8 +200,7 @@ def test_a_cut_tail_is_found_by_the_head_and_only_by_it() -> None:
     record = SessionRecord.of_lines(cut, ChainHead(seq=17, hash=json.loads(cut[-1])["hash"]))
     summary = record.find("r-3")
     assert summary is not None and check_run(record, summary).valid, "the database was changed with it"
-    found = check_run(record, summary, kept_head(RUNS["r-3"].to_json()))
-    assert (found.valid, found.first_bad) == (False, 18) and "run.json" in str(found.why)
+    assert compare_copy(slice_of("r-3"), record, summary) == (18, "not in the log")
 
 
 def test_a_copy_without_a_summary_is_not_anchored() -> None:

@@ -619,6 +619,7 @@ def test_every_field_is_described() -> None:
     assert {s: [n.partition(".")[2] for n in described if n.startswith(f"{s}.")] for s in sections} == {
         **{name: [] for name in ("skill_roots", "prices", "secrets", "redact")},
         **{name: [] for name in ("guidance", "mcp_servers", "store", "artifacts")},
+        "record": ["copies"],
         "model": ["provider", "params"],
         "execution": ["require_approval_for"],
         "security": ["max_skill_body_lines", "block_angle_brackets_in_frontmatter"],

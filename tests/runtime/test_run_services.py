@@ -37,7 +37,7 @@ KEY = SessionKey(session="s-one")
 @pytest.fixture
 def runtime(tmp_path: Path) -> Iterator[Runtime]:
     (tmp_path / ".agent").mkdir()
-    with open_runtime(cwd=str(tmp_path), environ=os.environ) as runtime:
+    with open_runtime(cwd=str(tmp_path), environ={**os.environ, "PROWESS_TRUST": "1"}) as runtime:
         yield runtime
 
 
@@ -59,8 +59,9 @@ def test_a_run_is_listed_read_and_verified(runtime: Runtime, tmp_path: Path) -> 
         events = next((tmp_path / ".agent" / "runs").glob("*/events.jsonl"))
         events.write_text(events.read_text(encoding="utf-8").replace("Hello.", "Goodbye."), encoding="utf-8")
         verified = await verify_run(runtime, run)
-        assert not verified.check.valid and verified.where == "copy" and verified.checked == ["log", "copy"]
-        assert (await verify_store(runtime)).invalid == 1
+        assert verified.check.valid and [finding.code for finding in verified.findings] == ["copy-differs"]
+        found = await verify_store(runtime)
+        assert (found.invalid, found.differing) == (0, 1)
         assert (await read_run(runtime, run)).damage is None, "the log is read, and it is whole"
 
     asyncio.run(go())

@@ -24,13 +24,14 @@ from prowess.runtime.services.trust import give_trust, load_trust, preview_folde
 
 
 def test_a_person_sees_what_trust_covers_before_it_is_given(tmp_path: Path) -> None:
-    project = write_project(str(tmp_path))
-    assert len(project.written) == 3 and write_project(str(tmp_path)).kept == project.written
+    state_dir = str(tmp_path / "state")
+    project = write_project(str(tmp_path), state_dir)
+    assert len(project.written) == 3 and write_project(str(tmp_path), state_dir).kept == project.written
+    assert load_trust(state_dir).has_made(str(tmp_path)) and not load_trust(state_dir).folders
     write_skill("csv-report", str(tmp_path / ".agent/skills"), "Charts: from CSV.")
     policy = tmp_path / ".agent/policy.toml"
     policy.write_text("# a comment\n[[rule]]\nnonsense = 1\n", encoding="utf-8")
     (tmp_path / ".agent/runs").mkdir()
-    state_dir = str(tmp_path / "state")
     content = preview_folder(str(tmp_path), os.environ, load_trust(state_dir))
     assert [entry.name for entry in content.catalog] == ["csv-report"]
     assert content.records == (str(tmp_path / ".agent/runs"),)
@@ -42,7 +43,7 @@ def test_a_person_sees_what_trust_covers_before_it_is_given(tmp_path: Path) -> N
         revoke_trust(state_dir, str(tmp_path / ".agent"))
     assert f"trusted through {tmp_path}" in (refused.value.hint or "")
     revoke_trust(state_dir, str(tmp_path))
-    assert not load_trust(state_dir).folders
+    assert not load_trust(state_dir).folders and not load_trust(state_dir).has_made(str(tmp_path))
 
 
 def test_reports_about_a_library(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from prowess.records.sessions import all_sessions
 from prowess.stores.memory import MemoryEventLog
 from prowess.stores.migrations import SQLITE
 from prowess.stores.postgres import PostgresEventLog
-from prowess.stores.run_folders import MirroredLog
+from prowess.stores.run_folders import CopyingLog, CopyPlace
 from prowess.stores.sqlite import SqliteEventLog
 
 KEY = SessionKey(session="s")
@@ -70,7 +70,7 @@ def with_log(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Op
         if request.param == "sqlite":
             return SqliteEventLog(tmp_path / "prowess.db", clock=clock)
         if request.param == "mirrored":
-            return MirroredLog(MemoryEventLog(clock=clock), str(tmp_path / "runs"), on_problem=lambda line: None)
+            return CopyingLog(MemoryEventLog(clock=clock), CopyPlace(str(tmp_path)), on_problem=lambda line: None)
         return PostgresEventLog(request.getfixturevalue("postgres").url(), clock=clock)
 
     async def go(test: Callable[[EventLog], Awaitable[None]]) -> None:

@@ -37,6 +37,9 @@ ask_timeout_option = click.option(
     metavar="S",
     help="Seconds to wait for an answer. No answer counts as no.",
 )
+copies_option = click.option(
+    "--copies", metavar="DIR", help="Write copies of the runs to DIR.  [default: .agent/runs, in a project of yours]"
+)
 _Options = tuple[Callable[[Any], Any], ...]
 _TASK: _Options = (
     click.option("--model", metavar="M", help="offline, openai:NAME, anthropic:NAME, scripted:FILE, replay:RUN, …"),
@@ -48,6 +51,7 @@ _TASK: _Options = (
 _SESSION: _Options = (
     click.option("--session", metavar="ID", help="Go on in this session.  [default: a new one]"),
     store_option,
+    copies_option,
     click.option("--resume", is_flag=True, help="Go on with the run that was cut off, waits or met a limit."),
     yes_option,
     click.option(
@@ -120,6 +124,7 @@ def session_arguments(given: dict[str, Any]) -> dict[str, Any]:
         "resume_arguments": tuple(words),
         "model": given["model"],
         "session": given["session"],
+        "copies": given["copies"],
         "protocol": given["protocol"],
         "on_ask": given["on_ask"],
         "instructions": given["instructions"] or "",
@@ -163,7 +168,7 @@ def command_to_go_on(
     return shlex.join(words)
 
 
-_KEPT = ("model", "executor", "protocol", "load_mode", "placement", "instructions", "ask_timeout")
+_KEPT = ("model", "executor", "protocol", "load_mode", "placement", "instructions", "ask_timeout", "copies")
 
 
 def _resume_arguments(given: dict[str, Any]) -> list[str]:

@@ -617,6 +617,13 @@ RULES: dict[str, FindingRule] = {
         "See what changed: prowess verify {name}. Undo it: prowess install --force. Or trust the folder: prowess trust",
         "You accepted exactly the content that you were shown. An edit, by whomever, is content that nobody has seen.",
     ),
+    "copy-differs": FindingRule(
+        "trust",
+        "error",
+        "The copy of run {run} differs from the log: {why}.",
+        "The log counts. Remove the copy, or write another one: prowess runs export {run} --to DIR",
+        "People and programs read copies. One that was changed tells them what did not happen.",
+    ),
     "config-ignored-untrusted": FindingRule(
         "config",
         "warning",

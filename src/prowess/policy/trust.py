@@ -58,6 +58,13 @@ class TrustedSkill(NamedTuple):
     at: str
 
 
+class MadeProject(NamedTuple):
+    """Folder whose `.agent` the person made with `prowess init`. It is not trusted by that."""
+
+    path: str
+    at: str
+
+
 class Trust(NamedTuple):
     """Trust at the time the store was read. Paths are resolved before they are compared."""
 
@@ -66,6 +73,7 @@ class Trust(NamedTuple):
     urls: tuple[TrustedUrl, ...] = ()
     skills: tuple[TrustedSkill, ...] = ()
     findings: tuple[Finding, ...] = ()
+    made: tuple[MadeProject, ...] = ()
 
     def trusts_folder(self, path: str) -> bool:
         """True when the folder, a folder above it, or its counterpart in the repository of a worktree is trusted."""
@@ -73,6 +81,10 @@ class Trust(NamedTuple):
             return False
         real = os.path.realpath(path)
         return self._covers(real) or any(map(self._covers, places_in_main_worktree(real)))
+
+    def has_made(self, project: str) -> bool:
+        """True when the person made this folder a project."""
+        return any(record.path == project for record in self.made)
 
     def accepts_file(self, path: str, sha256: str) -> bool:
         """True when a person gave trust to exactly this content."""
@@ -100,7 +112,13 @@ class Trust(NamedTuple):
         return any(is_inside(folder.path, real) for folder in self.folders)
 
 
-_KINDS: dict[str, Any] = {"folders": TrustedFolder, "files": TrustedFile, "urls": TrustedUrl, "skills": TrustedSkill}
+_KINDS: dict[str, Any] = {
+    "folders": TrustedFolder,
+    "files": TrustedFile,
+    "urls": TrustedUrl,
+    "skills": TrustedSkill,
+    "made": MadeProject,
+}
 
 
 def load_trust(state_dir: str) -> Trust:
@@ -146,7 +164,7 @@ def still_trusted(before: Trust, now: Trust) -> Trust:
     kept_records = len(files) == len(before.files) and len(urls) == len(before.urls)
     if kept_folders and kept_records and len(skills) == len(before.skills):
         return before
-    return Trust(tuple(folders), tuple(files), tuple(urls), tuple(skills), now.findings)
+    return Trust(tuple(folders), tuple(files), tuple(urls), tuple(skills), now.findings, now.made)
 
 
 def _skills_still_trusted(before: Trust, now: Trust) -> list[TrustedSkill]:
@@ -184,6 +202,16 @@ def grant_folder(state_dir: str, path: str) -> Trust:
         trust = trust._replace(folders=tuple(folders), files=tuple(files))
         _write(state_dir, trust)
     return trust
+
+
+def note_made(state_dir: str, project: str) -> None:
+    """Notes that the person made this folder a project."""
+    real = os.path.realpath(project)
+    with _locked(state_dir):
+        trust = _load_or_move_aside(state_dir)
+        made = [record for record in trust.made if record.path != real]
+        made.append(MadeProject(path=real, at=now()))
+        _write(state_dir, trust._replace(made=tuple(made)))
 
 
 def has_grant(trust: Trust, path: str) -> bool:
@@ -286,7 +314,8 @@ def _without(trust: Trust, url: str, real: Collection[str]) -> Trust:
     for skill in trust.skills:
         if not any(is_inside(folder, skill.path) for folder in real):
             skills.append(skill)
-    return trust._replace(folders=tuple(folders), files=tuple(files), urls=tuple(urls), skills=tuple(skills))
+    made = tuple(record for record in trust.made if record.path not in real)
+    return Trust(tuple(folders), tuple(files), tuple(urls), tuple(skills), trust.findings, made)
 
 
 def without_userinfo(url: str) -> str:
@@ -311,7 +340,7 @@ def _parse(store: dict[str, Any]) -> Trust:
         rows = store.get(name, [])
         kinds[name] = tuple(_records(rows, name, kind))
     trust = Trust(**kinds)
-    for record in (*trust.folders, *trust.files, *trust.skills):
+    for record in (*trust.folders, *trust.files, *trust.skills, *trust.made):
         # An empty or relative path would act as a prefix and could cover far more than intended.
         if not os.path.isabs(record.path) or os.path.normpath(record.path) != record.path:
             raise ValueError(f"{record.path!r} is not a full, plain path")
@@ -466,4 +495,5 @@ _RULES: dict[str, Callable[[Any, Any], bool]] = {
     "limits.tokens": _lowers,
     "limits.seconds": _lowers,
     "limits.cost": _lowers,
+    "record.copies": lambda below, wanted: below or not wanted,  # may be turned off
 }

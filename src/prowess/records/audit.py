@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from prowess.core.ports import EventLog
 
 _MOST_GAPS = 1000  # reading of a session stops after this many gaps
-LACKS = "missing, and the log has it"  # about a copy: the lines that it has are right
 _UNREADABLE = ("store-error", "store-corrupt")  # text that is not UTF-8, or a damaged page
 
 
@@ -226,9 +225,8 @@ def _checked(lines: Sequence[LogLine], fault: tuple[int, str] | None, *, anchore
     return Check(valid=False, events=events, first_bad=seq, why=why)
 
 
-def check_run(record: SessionRecord, summary: RunSummary, kept: ChainHead | None = None) -> Check:
-    """Checks the run's slice and the links at both ends. `kept` is the head that was stored elsewhere when the run
-    ended."""
+def check_run(record: SessionRecord, summary: RunSummary) -> Check:
+    """Checks the run's slice and the links at both ends."""
     part = record.slice(summary)
     if not part:
         return Check(valid=False, events=0, why="there is no event of it")
@@ -239,11 +237,7 @@ def check_run(record: SessionRecord, summary: RunSummary, kept: ChainHead | None
     fault = record.first_bad(max(0, first - 2), min(end, last + 1))  # including one line before and one after
     if fault is None and last == end and head is not None:
         fault = _differs(part[-1], head)
-    if fault is None and kept is not None:
-        fault = _lacks(record, kept)
-    anchored = kept is not None
-    if fault is None and head is not None and record.last_bad <= last:
-        anchored = anchored or not _differs(record.lines[-1], head)
+    anchored = fault is None and head is not None and record.last_bad <= last and not _differs(record.lines[-1], head)
     return _checked(part, fault, anchored=anchored)
 
 
@@ -272,18 +266,6 @@ def _differs(last: LogLine | None, head: ChainHead) -> tuple[int, str] | None:
     return None
 
 
-def _lacks(record: SessionRecord, kept: ChainHead) -> tuple[int, str] | None:
-    """Compares the line that was the last one with the head in run.json."""
-    number = len(record.lines)
-    if kept.seq > number:
-        return number + 1, "the end is cut off: run.json has a later one"
-    if kept.seq > 0:
-        line = record.lines[kept.seq - 1]
-        if line.hash == kept.hash:
-            return None
-    return kept.seq, "not the end that run.json has kept"
-
-
 # --- a copy -----------------------------------------------------------------------------------------------------------
 
 
@@ -308,36 +290,33 @@ def check_copy(lines: Sequence[str], summary: Mapping[str, Any] | None) -> Check
 
 
 def compare_copy(lines: Sequence[str], record: SessionRecord, summary: RunSummary) -> tuple[int, str] | None:
-    """Returns the first line of a copy that differs from the log. The layout of a line does not count."""
+    """Returns the first line of a copy that differs from the log. The layout of a line does not count, and the log may
+    have more."""
     theirs = [line for line in record.slice(summary) if line.data is not None]
     for copied, kept in zip(lines, theirs, strict=False):
         data = _object(copied)
         if not data or data != kept.data:
             return kept.seq, "not what the log has"
-    copies = len(lines)
-    if copies < len(theirs):
-        return theirs[copies].seq, LACKS
-    if copies > len(theirs):
+    if len(lines) > len(theirs):
         last = theirs[-1].seq if theirs else 0
         return last + 1, "not in the log"
     return None
 
 
-def compare_summary(document: Mapping[str, Any], summary: RunSummary, *, alone: bool = False) -> str | None:
+def compare_summary(document: Mapping[str, Any], summary: RunSummary) -> str | None:
     """Returns the difference between run.json and the events, if any. All fields of the schema are compared, and other
-    fields are not allowed. With `alone` the events before the run are unknown, and so is its start."""
+    fields are not allowed. The events before the run are unknown, and so is its start."""
     wanted = summary.to_json()
     if document.get("schema") != SCHEMA:
         return f"run.json is of another schema than {SCHEMA}, which is all that this release knows"
-    unknown = document.keys() - wanted.keys() - {"store"}  # the events do not name the store
+    unknown = document.keys() - wanted.keys() - {"store"}  # older records named their store
     if unknown:
         first = min(unknown)[:100]
         return f"run.json has the field '{first}', which {SCHEMA} does not have"
     key_output = wanted["key_output"] or {}
     if document.get("key_output", "") is None and key_output.get("name") == "stdout":
         wanted["key_output"] = None  # older records had no stdout here
-    if alone:
-        del wanted["after"]
+    wanted["after"] = to_json(kept_head(document, "after") or GENESIS)  # the chain is checked from there
     wrong: list[str] = []
     for name, value in wanted.items():
         if name not in document or _differ(document[name], to_json(value)):

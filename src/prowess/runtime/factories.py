@@ -43,6 +43,7 @@ from prowess.runtime.session_models import KeptModels, find_model, find_recordin
 from prowess.runtime.settings import EXECUTORS
 from prowess.runtime.storage import (
     check_known,
+    find_copies,
     is_in_memory,
     name_log,
     new_session,
@@ -87,6 +88,7 @@ class KitOptions:
     instructions: str = ""
     on_ask: Literal["wait", "deny"] = "wait"
     log: EventLog | None = None  # owned and closed by the caller
+    copies: str | None = None  # folder for copies of the runs; None: the project's
     objects: GivenObjects = field(default_factory=GivenObjects)  # used instead of what the settings name
     standing: bool = True  # read and add standing approvals of the user
     must_exist: bool = False  # the session must exist already
@@ -129,6 +131,7 @@ class KitKeywords(TypedDict, total=False):
     instructions: str
     on_ask: Literal["wait", "deny"]
     log: EventLog | None
+    copies: str | None
     standing: bool
     must_exist: bool
     resume_arguments: tuple[str, ...] | None
@@ -258,8 +261,9 @@ async def _open_kit(
     if options.session is not None or config.store != "memory:":  # a new session in memory is known to nobody else
         held = hold_session(workspace_dir(config, places), store, key)
         stack.enter_context(held)
-    log = open_log(config, places) if options.log is None else options.log
-    if options.log is None:
+    log = options.log
+    if log is None:
+        log = open_log(config, places, find_copies(runtime, options.copies))
         stack.push_async_callback(log.close)
     if options.must_exist:
         await check_known(log, key)

@@ -90,6 +90,10 @@ class LimitsConfig(NamedTuple):
     cost: float | None = None
 
 
+class RecordConfig(NamedTuple):
+    copies: bool = True
+
+
 class Config(NamedTuple):
     skill_roots: tuple[str, ...] | None = None
     model: ModelConfig = ModelConfig()
@@ -106,6 +110,7 @@ class Config(NamedTuple):
     mcp_servers: dict[str, dict[str, Any]] = {}
     store: str | None = None
     artifacts: str | None = None
+    record: RecordConfig = RecordConfig()
 
 
 DOCS = {
@@ -154,6 +159,7 @@ DOCS = {
     "mcp_servers": "Name -> MCP server to take skills and tools from.",
     "store": "Where sessions are kept: a path, `sqlite:///PATH`, `postgresql://…`, `memory:`, or an address of an installed package (entry points `prowess.stores`); unset: SQLite in `.agent/prowess.db`, without a project in the user's folder.",
     "artifacts": "Where artifacts are kept: a path, `s3://bucket/prefix`, `gs://…`, `az://…`, `memory:`, or `none`: nothing is kept; unset: `.agent/artifacts`, without a project in the user's folder, whatever `store` is.",
+    "record.copies": "Write a copy of each run that has ended into `.agent/runs/`, in a project that you made with `prowess init` or that you trust.",
 }
 
 # Settings that have an effect. The others are only read and checked; add a setting here when it gets its effect.
@@ -194,6 +200,7 @@ IN_USE = (
     "redact",
     "store",
     "artifacts",
+    "record.copies",
     "skills.budget",
     "skills.modes",
     "skills.nested",

@@ -12,16 +12,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from prowess._internal.paths import inside
 from prowess._internal.plugins import PluginTable
 from prowess._internal.state_folder import find_meant, find_scheme
 from prowess.core.values import SessionKey
 from prowess.errors import ConfigError, StoreError
 from prowess.runtime.config import Config, ConfigPlaces
 from prowess.runtime.project_state import DATABASE, is_project, make_state, settle_state, state_path, store_of_project
+from prowess.stores.run_folders import CopyingLog, CopyPlace
+from prowess.workspace.export import find_outside
 
 if TYPE_CHECKING:
     from prowess.core.ports import EventLog
+    from prowess.runtime.runtime import Runtime
 
 ROOT_DIR = "/var/lib/prowess"
 # Addresses NAME://… of stores. Other packages add theirs in the entry-point group: functions of the address. Besides,
@@ -33,14 +35,25 @@ STORES: PluginTable[Callable[[str], EventLog]] = PluginTable(
 )
 
 
-def open_log(config: Config, places: ConfigPlaces) -> EventLog:
-    """Opens the store with a folder for each run beside it. A store in memory leaves nothing on disk."""
+def open_log(config: Config, places: ConfigPlaces, copies: CopyPlace | None = None) -> EventLog:
+    """Opens the store. With `copies`, runs that end there get a copy, and deleting a session removes its copies."""
     log = open_store(config, places)
-    if config.store == "memory:" or not is_project(places):
-        return log
-    from prowess.stores.run_folders import MirroredLog
+    return log if copies is None else CopyingLog(log, copies, on_problem=print_problem)
 
-    return MirroredLog(log, runs_folder(places), on_problem=print_problem)
+
+def find_copies(runtime: Runtime, named: str | None = None) -> CopyPlace | None:
+    """Returns the place for copies of runs: the `named` folder, else `.agent/runs` of the project.
+
+    They are written only in a project that the person made or trusts. A store in memory leaves nothing on disk.
+    """
+    places = runtime.places
+    if named is not None:
+        return name_copies(places, named)
+    agent = os.path.join(places.project, ".agent")
+    if runtime.config.store == "memory:" or not os.path.lexists(agent):
+        return None
+    is_ours = runtime.trusts_project or runtime.trust.has_made(places.project)
+    return CopyPlace(places.project, in_project=True, writes=is_ours and runtime.config.record.copies)
 
 
 def is_shared(config: Config) -> bool:
@@ -70,7 +83,7 @@ def open_store(config: Config, places: ConfigPlaces) -> EventLog:
     from prowess.stores.own_stores import OwnStores
     from prowess.stores.sqlite import SqliteEventLog
 
-    path = _log_file(config, places)
+    path = log_file(config, places)
     prepare = partial(make_state, places)
     if store is None:
         since = settle_state(places, print_problem)
@@ -105,7 +118,7 @@ def store_name(config: Config, places: ConfigPlaces) -> str:
         return _without_password(config.store)
     if config.store is None:
         return store_of_project(places)
-    return os.path.realpath(_log_file(config, places))
+    return os.path.realpath(log_file(config, places))
 
 
 def _without_password(address: str) -> str:
@@ -117,7 +130,8 @@ def _without_password(address: str) -> str:
     return f"{scheme}://{name}{at}{host}?{'&'.join(options)}"
 
 
-def _log_file(config: Config, places: ConfigPlaces) -> str:
+def log_file(config: Config, places: ConfigPlaces) -> str:
+    """Returns the path of the SQLite file that the store is."""
     if config.store is None:
         return os.path.join(state_path(places), DATABASE)
     path = _sqlite_path(config.store)
@@ -173,8 +187,9 @@ def _there_are() -> str:
     return f"Use a path or sqlite:///PATH for a SQLite file, postgresql://…{added}, or memory:."
 
 
-def runs_folder(places: ConfigPlaces) -> str:
-    return inside(places.project, os.path.join(".agent", "runs"))
+def name_copies(places: ConfigPlaces, folder: str) -> CopyPlace:
+    """Returns the place for copies of runs in a folder that a person named. It need not exist."""
+    return CopyPlace(find_outside(places.cwd, os.path.expanduser(folder)))
 
 
 def print_problem(text: str) -> None:

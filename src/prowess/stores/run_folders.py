@@ -1,12 +1,14 @@
-"""Copies each run into a folder `<timestamp>-<run>/`, for people and their tools.
+"""Writes a copy of each ended run into a folder `<timestamp>-<run>/`, for people and their tools.
 
 `events.jsonl` has the run's lines as in the log, `run.json` has a summary. Large texts of outcomes are also files,
-`outputs/<sha256>`, and run.json lists them.
+`outputs/<sha256>`, and run.json lists them. A child run is in the folder of its parent.
 
-The log is authoritative, and the folder is a copy. A copy that cannot be written never stops a run: the problem is
-reported once. The copy is repaired from the log when the run ends, or when its session is opened again. A child run is
-in the folder of its parent. If run.json exists, the copy is complete. A run.json without a `stop_reason` belongs to a
-run that was cut off; it is written when the next run of the session starts.
+The log is the truth; a copy is only an export. It is written when the run ends, and again when something comes to the
+run later, such as an answer. run.json is written last: if it exists, the copy is complete. A copy that cannot be
+written never stops a run: the problem is reported once.
+
+A folder in a project may hold what others put there. So folders are opened by descriptor, no link below `top` is
+followed, and each file gets a new name before it is renamed.
 """
 
 from __future__ import annotations
@@ -15,231 +17,148 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
-from hashlib import sha256
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from prowess._internal.files import read_regular, write_whole
 from prowess._internal.state_folder import ensure_ignored
-from prowess._internal.worker_thread import OneThread
 from prowess.core.codec import to_json
 from prowess.core.events import CallActed, Envelope, RunFinished, RunStarted, parse_event
 from prowess.core.values import ChainHead, Lease, OrphanedEvents, SessionInfo, SessionKey
 from prowess.errors import AuditBroken, ProwessError, StoreError, in_one_line
 from prowess.records.chain import GENESIS
-from prowess.records.summary import RunSummary, SummaryReader, large_outputs, summarise
+from prowess.records.summary import RunSummary, large_outputs, summarise
 
 if TYPE_CHECKING:
     from prowess.core.ports import EventLog
 
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _AT = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?Z")
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-_OUTPUT = re.compile(r"[0-9a-f]{64}")
-_HALF = re.compile(r"\.(?:events\.jsonl|run\.json|[0-9a-f]{64})\.[a-z0-9_]{8}")  # temporary names of _internal.files
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_HALF = re.compile(r"\.(?:events\.jsonl|run\.json|[0-9a-f]{64})\.[a-z0-9_]{8}")  # temporary names
+_OURS = re.compile(rf"events\.jsonl|run\.json|{_HALF.pattern}")
+_OUTPUT = re.compile(rf"[0-9a-f]{{64}}|{_HALF.pattern}")
 EVENTS, SUMMARY, OUTPUTS = "events.jsonl", "run.json", "outputs"
 
 
-class MirroredLog:
-    """Event log that also writes copies of runs. `on_problem` is called once if a copy cannot be written, with the
-    reason."""
+class CopyPlace(NamedTuple):
+    """Folder of copies: `top`, which a person named, or `.agent/runs` below a project. `writes` is False where copies
+    are only removed."""
 
-    def __init__(self, inner: EventLog, folder: str, *, on_problem: Callable[[str], None]) -> None:
+    top: str
+    in_project: bool = False
+    writes: bool = True
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.top, *self._below)
+
+    @property
+    def _below(self) -> tuple[str, ...]:
+        return (".agent", "runs") if self.in_project else ()
+
+    @contextmanager
+    def opened(self, *names: str, make: bool = False) -> Iterator[int]:
+        """Opens a folder of copies. With `make`, creates missing folders, but no `.agent`."""
+        if make and not self.in_project:
+            os.makedirs(self.top, exist_ok=True)
+        folder = os.open(self.top, _FOLDER)
+        try:
+            for name in (*self._below, *names):
+                below = _open_below(folder, name, make=make and name != ".agent")
+                os.close(folder)
+                folder = below
+            yield folder
+        finally:
+            os.close(folder)
+
+
+class CopyingLog:
+    """Event log that also writes copies of ended runs. `on_problem` is called once if a copy cannot be written, with
+    the reason."""
+
+    def __init__(self, inner: EventLog, copies: CopyPlace, *, on_problem: Callable[[str], None]) -> None:
         self.inner = inner
-        self.folder = os.path.abspath(folder)
+        self.path = str(getattr(inner, "path", ""))
+        self._copies = copies
         self._on_problem = on_problem
         self._told = False
-        self.path = str(getattr(inner, "path", ""))
-        self._store = store_id(self.path)
-        self._thread = OneThread("prowess-runs")
-        self._copies: dict[tuple[SessionKey, str], _Copy] = {}  # by run; a child run shares its parent's copy
-        # Last run without an end, and its folder, until another run starts.
-        self._cut_off: dict[SessionKey, tuple[str, str]] = {}
+        # Runs that have not ended, also child runs: (run at the top, head before its first event).
+        self._going_on: dict[tuple[SessionKey, str], tuple[str, ChainHead]] = {}
 
     async def append(
         self, key: SessionKey, expected_seq: int, lease: Lease, events: Sequence[Envelope]
     ) -> Sequence[Envelope]:
         stored = await self.inner.append(key, expected_seq, lease, events)
-        for run, group in groupby(stored, key=lambda envelope: envelope.run):
-            part = list(group)
-            try:
-                await self._copy(key, run, part)
-            except (OSError, ProwessError, ValueError) as error:
-                self._tell(run, error)
+        if self._copies.writes:
+            for run, group in groupby(stored, key=lambda envelope: envelope.run):
+                try:
+                    await self._copy(key, run, list(group))
+                except (OSError, ProwessError, ValueError) as error:
+                    self._tell(run, error)
         return stored
 
     async def _copy(self, key: SessionKey, run: str, part: Sequence[Envelope]) -> None:
+        """Writes the copy of a run that has ended, with this part or before it."""
         first = part[0]
-        copy = self._copies.get((key, run)) or self._begin(key, first)
-        lines = [envelope.line for envelope in part]
-        has_lines = all(lines)  # a log of another package may return none
-        if copy is None or not has_lines or copy.last_seq + 1 != (first.seq or 0):
-            copy = await self._catch_up(key, run)
-        else:
-            copy.last_seq = part[-1].seq or 0
-            self._queue(copy, run, lines)
-            if copy.reader is not None:
-                for envelope in part:
-                    copy.reader.add(envelope)
-        is_child = run != copy.run
-        if copy.has_ended or (not is_child and _has_end(part)):
-            await self._finish(key, copy)
-        if not is_child and isinstance(first.event, RunStarted) and key in self._cut_off:
-            before, path = self._cut_off.pop(key)
-            await self._repair_one(key, before, path, ended=True)
-
-    def _queue(self, copy: _Copy, run: str, lines: Sequence[str]) -> None:
-        """Adds lines to a copy, without waiting: the log has the events already, and later copies wait in the queue.
-
-        `broken` is checked in the thread: here, a line that is still being written would look broken.
-        """
-        added = self._thread.ask(lambda: _add_to(copy, lines))
-        added.add_done_callback(lambda done: self._look_at(run, done))
-
-    def _begin(self, key: SessionKey, envelope: Envelope) -> _Copy | None:
-        """Starts the copy of a run that begins here. Returns None if the run began earlier."""
-        event = envelope.event
-        run = envelope.run
-        if not isinstance(event, RunStarted):
-            return None
-        if event.parent is not None:
-            copy = self._copies.get((key, event.parent))
-        else:
-            seq = (envelope.seq or 0) - 1
-            after = ChainHead(seq=seq, hash=envelope.prev or "")
-            path = self._path(run, envelope.at)
-            copy = _Copy(path=path, run=run, after=after, last_seq=seq, reader=SummaryReader(after))
-        if copy is not None:
-            self._copies[key, run] = copy
-        return copy
-
-    def _path(self, run: str, started_at: str) -> str:
-        return os.path.join(self.folder, folder_name(run, started_at))
-
-    async def _catch_up(self, key: SessionKey, run: str) -> _Copy:
-        """Writes the whole run again from the log, because another process started it or wrote to it."""
-        summary, lines = await self._slice(key, run)
-        path = self._path(summary.run, summary.started_at)
-        copy = _Copy(path=path, run=summary.run, after=summary.after, last_seq=summary.head.seq)
-        copy.broken = True
-        copy.made = True
-        copy.has_ended = summary.finished_at is not None  # ended, and a person answers its question now
-        for each in (summary.run, *summary.children):
-            self._copies[key, each] = copy
-        await self._thread.ask(lambda: _begin_again(path, lines))
-        copy.broken = False
-        return copy
-
-    async def _finish(self, key: SessionKey, copy: _Copy) -> None:
-        """Completes a copy with its summary and its large outputs."""
-        events = os.path.join(copy.path, EVENTS)
-        lacks = await self._thread.ask(lambda: copy.broken or not os.path.lexists(events))
-        lines: Sequence[str] = ()
-        if copy.reader is None or lacks or copy.reader.found[0].outputs:
-            summary, lines = await self._slice(key, copy.run, copy.after)
-        else:
-            summary = copy.reader.found[0]
-        for each in (summary.run, *summary.children):
-            self._copies.pop((key, each), None)
-        document = {**summary.to_json(), "store": self._store}
-        text = json.dumps(to_json(document), indent=1)
-
-        def finish() -> None:
-            if lacks:  # the disk may have room again
-                _write(copy.path, lines)
-            if summary.outputs:
-                _write_outputs(copy.path, lines)
-            path = os.path.join(copy.path, SUMMARY)
-            write_whole(path, f"{text}\n".encode(), mode=0o600)  # last: the copy is complete
-
-        await self._thread.ask(finish)
-
-    async def _slice(self, key: SessionKey, run: str, after: ChainHead = GENESIS) -> tuple[RunSummary, list[str]]:
-        """Returns the summary of a run, and its lines in the log."""
-        lines: list[str] = []
-        envelopes: list[Envelope] = []
-        async for line in self.inner.lines(key, after_seq=after.seq):
-            lines.append(line)
-            envelopes.append(parse_event(json.loads(line)))
-        for summary in summarise(envelopes, after=after):
-            runs = {summary.run, *summary.children}
-            if run in runs:
-                own = [line for line, envelope in zip(lines, envelopes, strict=True) if envelope.run in runs]
-                return summary, own
-        raise StoreError(f"The log has no run '{run}'.", code="run-unknown", hint="It was deleted meanwhile.")
-
-    async def _repair(self, key: SessionKey) -> None:
-        """Repairs the copies of a session from the log, after a full disk or a kill. A copy that differs from the log
-        stays unchanged, for verification. A missing copy was removed and stays missing."""
-        try:
-            begun, ended = await self._frames(key)
-        except (StoreError, ValueError, RecursionError):
-            return  # the next reader of the session reports the damage
-        self._cut_off.pop(key, None)
-        last = next(reversed(begun), None)
-        for run, started_at in begun.items():
-            is_active = run == last and run not in ended
-            try:
-                path = self._path(run, started_at)
-                if not await self._thread.ask(lambda path=path: _is_unfinished(path)):
-                    continue
-                await self._repair_one(key, run, path, ended=not is_active)
-                if is_active:
-                    self._cut_off[key] = (run, path)
-            except (OSError, ProwessError, ValueError) as error:
-                self._tell(run, error)
-
-    async def _frames(self, key: SessionKey) -> tuple[dict[str, str], set[str]]:
-        """Returns the starts of a session's runs, without child runs, and the runs that ended."""
-        begun: dict[str, str] = {}
-        ended: set[str] = set()
-        async for line in self.inner.lines(key):
-            if '"type":"run_' not in line:
-                continue
-            envelope = parse_event(json.loads(line))
-            event = envelope.event
-            if isinstance(event, RunStarted) and event.parent is None:
-                begun[envelope.run] = envelope.at
-            elif isinstance(event, RunFinished):
-                ended.add(envelope.run)
-        return begun, ended
-
-    async def _repair_one(self, key: SessionKey, run: str, path: str, *, ended: bool) -> None:
-        summary, lines = await self._slice(key, run)
-        lacks = await self._thread.ask(lambda: _lacks_the_end(path, lines))
-        if lacks is None:
+        if isinstance(first.event, RunStarted):
+            known = (run, ChainHead(seq=(first.seq or 0) - 1, hash=first.prev or ""))
+            if first.event.parent is not None:
+                known = self._going_on.get((key, first.event.parent))
+            if known is not None:
+                self._going_on[key, run] = known
+        top, before = self._going_on.get((key, run), ("", GENESIS))
+        has_end = any(isinstance(envelope.event, RunFinished) for envelope in part)
+        if top and not (has_end and top == run):
             return
-        if ended:
-            copy = _Copy(path=path, run=run, after=summary.after, last_seq=summary.head.seq, broken=lacks)
-            await self._finish(key, copy)
-        elif lacks:
-            await self._thread.ask(lambda: _write(path, lines))
-
-    def _look_at(self, run: str, done: asyncio.Future[None]) -> None:
-        """Reports lines that could not be added."""
-        if done.cancelled():
+        summary, lines = await _slice(self.inner, key, run, before)
+        runs = (summary.run, *summary.children)
+        if summary.finished_at is None:  # another process began it
+            self._going_on |= {(key, each): (summary.run, summary.after) for each in runs}
             return
-        error = done.exception()
-        if isinstance(error, Exception):
-            self._tell(run, error)
+        for each in runs:
+            self._going_on.pop((key, each), None)
+        await asyncio.to_thread(write_copy, self._copies, summary, lines)
 
     def _tell(self, run: str, error: Exception) -> None:
-        if self._told:
-            return
-        self._told = True
-        why = in_one_line(error)
-        if isinstance(error, OSError):
-            why = (error.strerror or why).lower()
-        self._on_problem(f"The copy of run {run!r} in {self.folder} is not complete: {why}. The log has it all.")
+        if not self._told:
+            self._told = True
+            why = _why(error)
+            self._on_problem(f"The copy of run {run!r} in {self._copies.path} was not written: {why}. The log has it.")
+
+    async def delete(self, key: SessionKey) -> None:
+        """Deletes the session and the copies of its runs. Tells what stays."""
+        runs = await self._find_runs(key)
+        await self.inner.delete(key)
+        for summary in runs:
+            self._going_on.pop((key, summary.run), None)
+            name = f"The copy of run {summary.run!r} in {self._copies.path}"
+            try:
+                left = await asyncio.to_thread(remove_copy, self._copies, summary.run, summary.started_at)
+            except (OSError, ProwessError) as error:
+                self._on_problem(f"{name} could not be removed: {_why(error)}.")
+                continue
+            if left:
+                self._on_problem(f"{name} could not be removed: {', '.join(left)} stays.")
+
+    async def _find_runs(self, key: SessionKey) -> list[RunSummary]:
+        """Returns the runs of a session; none if its record is damaged."""
+        try:
+            return summarise([envelope async for envelope in self.inner.read(key)])
+        except AuditBroken as error:  # a damaged session can still be deleted
+            self._on_problem(f"The copies of session '{key.session}' in {self._copies.path} stay: {error.message}")
+        except StoreError as error:
+            if error.code != "session-unknown":
+                raise
+        return []  # the row is missing; the inner log knows about leftovers
 
     # --- as the log inside does it
 
     async def lease(self, key: SessionKey, owner: str = "") -> Lease:
-        lease = await self.inner.lease(key, owner)
-        await self._repair(key)  # nobody else can write to the session now
-        return lease
+        return await self.inner.lease(key, owner)
 
     def read(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[Envelope]:
         return self.inner.read(key, after_seq=after_seq)
@@ -274,67 +193,23 @@ class MirroredLog:
             return 0
         return await prune()
 
-    async def delete(self, key: SessionKey) -> None:
-        """Deletes the session and its copies."""
-        runs = await self._find_runs(key)
-        await self.inner.delete(key)
-        self._cut_off.pop(key, None)
-        for known in list(self._copies):
-            if known[0] == key:
-                del self._copies[known]
-        for summary in runs:
-            try:
-                path = self._path(summary.run, summary.started_at)
-                await self._thread.ask(lambda path=path: remove_copy(path))
-            except (OSError, ProwessError) as error:
-                why = in_one_line(error)
-                self._on_problem(f"The copy of run {summary.run!r} in {self.folder} could not be removed: {why}.")
-
-    async def _find_runs(self, key: SessionKey) -> list[RunSummary]:
-        """Returns the runs of a session; none if its record is damaged."""
-        try:
-            envelopes = [envelope async for envelope in self.inner.read(key)]
-        except AuditBroken as error:  # a damaged session can still be deleted
-            self._on_problem(f"The copies of session '{key.session}' in {self.folder} stay: {error.message}")
-            return []
-        except StoreError as error:
-            if error.code != "session-unknown":
-                raise
-            return []  # the row is missing; the inner log knows about leftovers
-        return summarise(envelopes)
-
-    async def settle(self) -> None:
-        """Waits until every appended event is copied or reported as not copied."""
-        await self._thread.ask(lambda: None)
-
     async def close(self) -> None:
-        await self.settle()
         await self.inner.close()
-        self._thread.end()
 
 
-@dataclass(slots=True, kw_only=True)
-class _Copy:
-    """Folder that a run is copied to."""
-
-    path: str
-    run: str
-    after: ChainHead  # head before its first event
-    last_seq: int  # last event that it has or should have
-    broken: bool = False
-    has_ended: bool = False
-    made: bool = False  # its file was created; if it is missing now, somebody removed it
-    reader: SummaryReader | None = None  # has read all of its events, if this process wrote them
-
-
-def store_id(path: str) -> str | None:
-    """Returns an id of the store without naming its place; None if the store has no place."""
-    if not path:
-        return None
-    if os.path.isabs(path):
-        path = os.path.realpath(path)
-    data = path.encode("utf-8", "surrogateescape")
-    return sha256(data).hexdigest()[:12]
+async def _slice(log: EventLog, key: SessionKey, run: str, before: ChainHead) -> tuple[RunSummary, list[str]]:
+    """Returns the summary of a run, or of the run that it is a child of, and its lines in the log."""
+    lines: list[str] = []
+    envelopes: list[Envelope] = []
+    async for line in log.lines(key, after_seq=before.seq):
+        lines.append(line)
+        envelopes.append(parse_event(json.loads(line)))
+    for summary in summarise(envelopes, after=before):
+        runs = {summary.run, *summary.children}
+        if run in runs:
+            own = [line for line, envelope in zip(lines, envelopes, strict=True) if envelope.run in runs]
+            return summary, own
+    raise StoreError(f"The log has no run '{run}'.", code="run-unknown", hint="It was deleted meanwhile.")
 
 
 def folder_name(run: str, started_at: str) -> str:
@@ -348,151 +223,103 @@ def folder_name(run: str, started_at: str) -> str:
     return f"{year}{month}{day}T{hour}{minute}{second}Z-{run}"
 
 
-def _has_end(part: Sequence[Envelope]) -> bool:
-    return any(isinstance(envelope.event, RunFinished) for envelope in part)
+def write_copy(place: CopyPlace, summary: RunSummary, lines: Sequence[str]) -> str:
+    """Writes the copy of a run, or writes it again. Returns its folder."""
+    name = folder_name(summary.run, summary.started_at)
+    with place.opened(name, make=True) as folder:
+        if place.in_project:
+            ensure_ignored(os.path.join(place.top, ".agent"))
+        _remove(folder, _HALF)  # what a killed process left
+        with suppress(FileNotFoundError):
+            os.unlink(SUMMARY, dir_fd=folder)  # until the copy is complete again
+        _write(folder, EVENTS, "".join(f"{line}\n" for line in lines).encode("ascii"))
+        if summary.outputs:
+            _write_outputs(folder, lines)
+        text = json.dumps(to_json(summary.to_json()), indent=1)
+        _write(folder, SUMMARY, f"{text}\n".encode())
+    return os.path.join(place.path, name)
 
 
-def _encoded(lines: Sequence[str]) -> bytes:
-    """Returns the content of an events.jsonl."""
-    text = "".join(f"{line}\n" for line in lines)
-    return text.encode("ascii")
-
-
-# --- in the thread
-
-
-def _make(path: str) -> None:
-    """Creates the folder before anything else. Even a full disk usually has room for it, and an existing folder is
-    repaired later."""
-    if os.path.islink(path):
-        raise OSError(f"{path} is a link")
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    if not os.path.lexists(os.path.join(path, EVENTS)):
-        runs_folder = os.path.dirname(path)
-        ensure_ignored(os.path.dirname(runs_folder))
-
-
-def _add_to(copy: _Copy, lines: Sequence[str]) -> None:
-    if copy.broken:  # the missing lines are written when the run ends
-        return
-    copy.broken = True
-    if not copy.made:
-        _make(copy.path)
-    try:
-        _add(copy.path, lines, 0 if copy.made else os.O_CREAT)
-    except FileNotFoundError as error:  # a new file would lack the lines before these
-        raise OSError("it was removed while the run was going on") from error
-    copy.broken = False
-    copy.made = True
-
-
-def _add(path: str, lines: Sequence[str], more: int) -> None:
-    """Appends all lines, or none if the system allows it. Half a line is worse than none."""
-    data = _encoded(lines)
-    events = os.path.join(path, EVENTS)
-    file = os.open(events, _APPEND | more, 0o600)
-    try:
-        before = os.fstat(file).st_size
-        if os.write(file, data) != len(data):
-            os.ftruncate(file, before)
-            raise OSError("the disk is full, or a limit was reached")
-    finally:
-        os.close(file)
-
-
-def _begin_again(path: str, lines: Sequence[str]) -> None:
-    """Writes the lines again, and removes the old summary."""
-    _unlink(os.path.join(path, SUMMARY))  # it does not belong to these lines
-    _write(path, lines)
-
-
-def _is_unfinished(path: str) -> bool:
-    """True for a folder of a run without a summary."""
-    if not _is_folder(path):
-        return False
-    summary = os.path.join(path, SUMMARY)
-    return not os.path.lexists(summary)
-
-
-def _is_folder(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path)
-
-
-def _lacks_the_end(path: str, lines: Sequence[str]) -> bool | None:
-    """True if the copy has less than the log, None if it differs from the log. Also removes temporary files that a kill
-    left."""
-    _remove_halves(path)
-    whole = _encoded(lines)
-    events = os.path.join(path, EVENTS)
-    try:
-        copied = read_regular(events, len(whole))
-    except FileNotFoundError:
-        copied = b""
-    if not whole.startswith(copied):
-        return None
-    return len(copied) < len(whole)
-
-
-def _write(path: str, lines: Sequence[str]) -> None:
-    """Writes the whole events.jsonl."""
-    _make(path)
-    events = os.path.join(path, EVENTS)
-    write_whole(events, _encoded(lines), mode=0o600)
-
-
-def _write_outputs(path: str, lines: Sequence[str]) -> None:
+def _write_outputs(folder: int, lines: Sequence[str]) -> None:
     """Writes one file for each text. The name is the sha256 of the content, so the same text is written once."""
-    folder = os.path.join(path, OUTPUTS)
-    for line in lines:
-        event = parse_event(json.loads(line)).event
-        if not isinstance(event, CallActed):
-            continue
-        for output, data in large_outputs(event):
-            if os.path.islink(folder):
-                raise OSError(f"{folder} is a link")
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-            file = os.path.join(folder, output.sha256)
-            if not os.path.isfile(file) or os.path.getsize(file) != output.size_bytes:
-                write_whole(file, data, mode=0o600)
+    written: set[str] = set()
+    with _opened(folder, OUTPUTS, make=True) as outputs:
+        _remove(outputs, _HALF)
+        for line in lines:
+            event = parse_event(json.loads(line)).event
+            if not isinstance(event, CallActed):
+                continue
+            for output, data in large_outputs(event):
+                if output.sha256 not in written:
+                    written.add(output.sha256)
+                    _write(outputs, output.sha256, data)
 
 
-def remove_copy(path: str) -> None:
-    """Removes our own files, and the folder if nothing else is in it."""
-    if os.path.islink(path):
-        raise OSError(f"{path} is a link")
-    folder = os.path.join(path, OUTPUTS)
-    _remove_halves(path)
-    if _is_folder(folder):
-        _remove_matching(folder, _OUTPUT)
-        _remove_empty(folder)
-    for name in (EVENTS, SUMMARY):
-        _unlink(os.path.join(path, name))
-    _remove_empty(path)
+def remove_copy(place: CopyPlace, run: str, started_at: str) -> list[str]:
+    """Removes the files of a copy, and its folder. Returns the names that stay, because Prowess did not write them."""
+    name = folder_name(run, started_at)
+    try:
+        with place.opened() as runs:
+            with _opened(runs, name) as folder:
+                with suppress(FileNotFoundError, NotADirectoryError), _opened(folder, OUTPUTS) as outputs:
+                    _remove(outputs, _OUTPUT)
+                with suppress(OSError):  # it has something else, or is no folder
+                    os.rmdir(OUTPUTS, dir_fd=folder)
+                _remove(folder, _OURS)
+                left = sorted(os.listdir(folder))
+            if not left:
+                os.rmdir(name, dir_fd=runs)
+            return left
+    except FileNotFoundError:
+        return []
 
 
-def _remove_halves(path: str) -> None:
-    """Removes temporary files that a killed process left."""
-    for folder in (path, os.path.join(path, OUTPUTS)):
-        if _is_folder(folder):
-            _remove_matching(folder, _HALF)
+# --- by descriptor ----------------------------------------------------------------------------------------------------
 
 
-def _remove_matching(folder: str, names: re.Pattern[str]) -> None:
-    """Removes the files of a folder that have such a name."""
+def _open_below(folder: int, name: str, *, make: bool = False) -> int:
+    if make:
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=folder)
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except NotADirectoryError:
+        raise NotADirectoryError(f"{name} is a link or no folder") from None
+
+
+@contextmanager
+def _opened(folder: int, name: str, *, make: bool = False) -> Iterator[int]:
+    below = _open_below(folder, name, make=make)
+    try:
+        yield below
+    finally:
+        os.close(below)
+
+
+def _write(folder: int, name: str, data: bytes) -> None:
+    """Writes a file whole or not at all. A link of this name is replaced."""
+    temporary = f".{name}.{secrets.token_hex(4)}"
+    file = os.open(temporary, _NEW, 0o600, dir_fd=folder)
+    try:
+        with open(file, "wb") as opened:
+            opened.write(data)
+            opened.flush()
+            os.fsync(file)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+
+
+def _remove(folder: int, names: re.Pattern[str]) -> None:
+    """Removes the files of an open folder that have such a name; one that cannot be removed stays."""
     for name in os.listdir(folder):
         if names.fullmatch(name):
-            _unlink(os.path.join(folder, name))
+            with suppress(OSError):
+                os.unlink(name, dir_fd=folder)
 
 
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-
-
-def _remove_empty(path: str) -> None:
-    try:
-        os.rmdir(path)
-    except FileNotFoundError:
-        pass
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return in_one_line(error)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from prowess.cli.app import Call, cli_command, executor_option, roots_option, source_option
-from prowess.cli.session_options import ask_timeout_option, yes_option
+from prowess.cli.session_options import ask_timeout_option, copies_option, yes_option
 
 
 @cli_command(
@@ -20,6 +20,7 @@ from prowess.cli.session_options import ask_timeout_option, yes_option
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @executor_option("What runs it.", must_run=True)
 @click.option("--session", metavar="ID", help="Work in this session; its files are there again.  [default: a new one]")
+@copies_option
 @yes_option
 @ask_timeout_option
 @click.option(

@@ -6,6 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from prowess.cli.app import Call, cli_command
+from prowess.core.findings import visible
+from prowess.runtime.config import find_places
 from prowess.runtime.services.scaffold import write_project
 
 if TYPE_CHECKING:
@@ -16,9 +18,11 @@ if TYPE_CHECKING:
 def command(call: Call) -> int:
     """Make a folder a project: .agent/ with configuration and skills.
 
-    What is there already is left as it is.
+    What is there already is left as it is. Runs in a project that was made here get copies in .agent/runs.
     """
-    made = write_project(call.cwd)
+    made = write_project(call.cwd, find_places(call.cwd, os.environ).state_dir)
+    if made.problem is not None:
+        call.screen.note(f"warning: {visible(made.problem.message)} Runs here get no copies. [{made.problem.code}]")
     if call.screen.is_json:
         document: InitDocument = {
             "schema": "prowess.init/1",

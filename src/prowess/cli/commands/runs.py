@@ -19,11 +19,7 @@ _MOST = 1_000_000
 @click.option("--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="At most so many.")
 @store_option
 def runs_list(call: Call, session: str | None, limit: int) -> int:
-    """Show the runs there are, the last one first.
-
-    A run that exists only as a copy in the folder of the runs is marked: its session was removed or has expired, or it
-    is a run of another store. With --store, the runs of other stores are left out.
-    """
+    """Show the runs there are, the last one first."""
     from prowess.cli.handlers.runs_list import show_runs
 
     return show_runs(call, session, limit)
@@ -32,15 +28,16 @@ def runs_list(call: Call, session: str | None, limit: int) -> int:
 @cli_command(
     "verify",
     example="prowess runs verify r-1f2e\nprowess runs verify --all --json\n"
-    "prowess runs verify .agent/runs/20260102T030405Z-r-1f2e",
+    "prowess runs verify ../20260102T030405Z-r-1f2e/run.json",
 )
 @click.argument("run", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every session of the log, and every copy.")
+@click.option("--all", "everything", is_flag=True, help="Every session of the log.")
 @store_option
 def verify(call: Call, run: str | None, everything: bool) -> int:
     """Check that a record is what was written: no line changed, lost, moved, or cut off at its end.
 
-    The log and the folder of the run are checked, and compared with each other. Exit code 1 when a record is not valid.
+    A run is checked in the log, and its copy in .agent/runs is compared with it. A path names a foreign record, which
+    is checked by itself. Exit code 1 when a record is not valid, or a copy differs.
     """
     from prowess.cli.handlers.runs import verify
 
@@ -62,8 +59,9 @@ def replay(
     It works in a session and a workspace of its own; scripts are really run. Answers are those that you gave then; a
     question that was not asked then is answered with no. What --yes approved, and what would run without isolation, is
     asked about again. A run that was cut off is repeated as far as its record goes. Roots and executor are those that
-    you gave the run, unless you give others. In a folder that is not trusted, or for a record that you did not make,
-    neither answers nor roots and executor are taken from the record. Exit code 0: the same; 1: it went another way.
+    you gave the run, unless you give others. In a folder that is not trusted, or for a record that you did not make or
+    that a path names, neither answers nor roots and executor are taken from the record. Exit code 0: the same; 1: it
+    went another way.
     """
     from prowess.cli.handlers.runs_replay import replay
 
@@ -80,7 +78,7 @@ def replay(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @store_option
 def prune(call: Call, older_than: str | None, keep: int | None, sessions: bool, dry_run: bool, yes: bool) -> int:
-    """Remove the folders of old runs; those of runs that are going on are kept.
+    """Remove the copies of old runs from .agent/runs.
 
     The log keeps what was in them. With --sessions, sessions that are that old are removed from the log, too, for good.
     Workspaces and artifacts stay; see: prowess workspaces clean, prowess sessions delete --files.

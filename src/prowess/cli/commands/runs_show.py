@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import click
@@ -19,7 +20,8 @@ from prowess.cli.app import Call, cli_command, store_option
 def show(call: Call, run: str, events: bool, full: bool) -> int:
     """Show a run as a timeline: what was asked, decided, done and answered, when and why.
 
-    RUN is an id, the beginning of one, the folder of a run, or a path to one.
+    RUN is an id, the beginning of one, or the name of a copy. A path names a foreign record: the folder of a run, or
+    its run.json or events.jsonl.
     """
     from prowess.cli.handlers.runs_show import show
 
@@ -40,20 +42,30 @@ def diff(call: Call, a: str, b: str) -> int:
     return diff(call, a, b)
 
 
-@cli_command("export", example="prowess runs export r-1f2e -o trace.json\nprowess runs export r-1f2e --format jsonl")
-@click.argument("run")
-@click.option(
-    "--format", "form", type=click.Choice(["otel", "jsonl"]), default="otel", show_default=True, help="What to write."
+@cli_command(
+    "export",
+    example="prowess runs export r-1f2e -o trace.json\nprowess runs export r-1f2e --format jsonl\n"
+    "prowess runs export r-1f2e r-5d6c --to copies",
 )
+@click.argument("run", nargs=-1, required=True)
+@click.option("--format", "form", type=click.Choice(["otel", "jsonl"]), help="What to write.  [default: otel]")
 @click.option("-o", "--output", metavar="FILE", help="Write it there, whole or not at all; - is stdout.")
-@click.option("--force", is_flag=True, help="Replace FILE if there is one.")
+@click.option("--to", metavar="DIR", help="Write a copy of each RUN into DIR: events.jsonl, run.json and outputs/.")
+@click.option("--force", is_flag=True, help="Replace FILE, or a copy in DIR, if there is one.")
 @store_option
-def export(call: Call, run: str, form: Literal["otel", "jsonl"], output: str | None, force: bool) -> int:
+def export(
+    call: Call,
+    run: Sequence[str],
+    form: Literal["otel", "jsonl"] | None,
+    output: str | None,
+    to: str | None,
+    force: bool,
+) -> int:
     """Write a run for other programs: as OpenTelemetry spans (OTLP as JSON, GenAI conventions), or its events.
 
-    Spans have names, numbers and digests, and no texts; events have all texts. Exit code 1 when the record is not what
-    was written; it is exported all the same.
+    Spans have names, numbers and digests, and no texts; events and copies have all texts. Exit code 1 when the record
+    is not what was written; it is exported all the same.
     """
     from prowess.cli.handlers.runs_show import export
 
-    return export(call, run, form, output, force)
+    return export(call, run, form, output, to, force)

@@ -99,6 +99,7 @@ async def _run(
 
         granted, refs = split_inputs(given["inputs"], call.cwd)
     options: dict[str, Any] = {"session": given["session"], "approver": approver, "granted": granted}
+    options["copies"] = given["copies"]
     options["resume_arguments"] = _resume_arguments(given)
     if not is_json:
         options["on_output"] = live

@@ -15,6 +15,7 @@ from prowess.core.findings import visible
 from prowess.errors import ConfigError
 from prowess.records.audit import Check
 from prowess.runtime.services.cleanup import OldRecords, find_old_records, remove_records
+from prowess.runtime.services.find_run import describe_foreign
 from prowess.runtime.services.verify_run import VerifiedRun, VerifiedSession, VerifiedStore, verify_run, verify_store
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ def verify(call: Call, run: str | None, everything: bool) -> int:
         document: RunVerifiedDocument = {"schema": "prowess.run-verified/1", **result.to_json()}
         call.screen.document(document)
     else:
-        call.screen.text(_run_line(result))
-    return 0 if result.check.valid else 1
+        if result.foreign is not None:
+            call.screen.note(visible(describe_foreign(result.foreign)))
+        _show_run(call.screen, result)
+    return 0 if result.check.valid and not result.findings else 1
 
 
 def _show_all(call: Call, found: VerifiedStore) -> int:
@@ -62,37 +65,22 @@ def _show_all(call: Call, found: VerifiedStore) -> int:
             if not session.check.valid or screen.verbose:
                 screen.text(_session_line(session))
         for run in found.runs:
-            if not run.check.valid or run.copy_lacks or screen.verbose:
-                screen.text(_run_line(run))
+            if not run.check.valid or run.findings or screen.verbose:
+                _show_run(screen, run)
         screen.note(_summary(found))
-    return 1 if found.invalid else 0
+    return 1 if found.invalid or found.differing else 0
 
 
 def _summary(found: VerifiedStore) -> str:
-    """Renders `2 sessions · 5 runs · all valid · 1 run has no copy`."""
-    runs = found.runs
-    parts = [count(len(found.sessions), "session"), count(len(runs), "run")]
+    """Renders `2 sessions · 5 runs · all valid · 1 copy differs`."""
+    parts = [count(len(found.sessions), "session"), count(len(found.runs), "run")]
     if found.invalid:
         invalid = count(found.invalid, "of them is", "of them are")
         parts.append(f"{invalid} not valid")
     else:
         parts.append("all valid")
-    alone = sum(each.checked == ["copy"] and not each.other_store for each in runs)
-    if alone:
-        them = count(alone, "run is", "runs are")
-        parts.append(f"{them} not in the log, only as a copy")
-    short = sum(each.copy_lacks is not None for each in runs)
-    if short:
-        them = count(short, "copy is", "copies are")
-        parts.append(f"{them} incomplete")
-    bare = sum(each.checked == ["log"] for each in runs) - short
-    if bare:
-        them = count(bare, "run has", "runs have")
-        parts.append(f"{them} no copy")
-    others = sum(each.other_store for each in runs)
-    if others:
-        them = count(others, "copy is", "copies are")
-        parts.append(f"{them} of another store, whose log was not checked")
+    if found.differing:
+        parts.append(count(found.differing, "copy differs", "copies differ"))
     return " · ".join(parts)
 
 
@@ -103,22 +91,13 @@ def _session_line(session: VerifiedSession) -> str:
     return _invalid(name, session.check)
 
 
-def _run_line(run: VerifiedRun) -> str:
+def _show_run(screen: Screen, run: VerifiedRun) -> None:
     if not run.check.valid:
-        line = _invalid(run.run, run.check)
-        if run.where:
-            line += f" (in the {run.where})"
-        return line
-    checked = ""
-    if run.checked:
-        places = " and ".join(run.checked)
-        checked = f" · {places}"
-    if run.other_store:
-        checked += " · of another store, whose log was not checked"
-    line = _valid(run.run, run.check, checked)
-    if run.copy_lacks:
-        line += f" · its copy lacks {run.copy_lacks} until the session is opened again"
-    return line
+        screen.text(_invalid(run.run, run.check))
+    else:
+        screen.text(_valid(run.run, run.check, " · log and copy" if run.has_copy and not run.findings else ""))
+    for finding in run.findings:
+        screen.note(f"{finding.severity}: {visible(finding.path)}: {finding.message} {finding.hint} [{finding.code}]")
 
 
 def _valid(name: str, check: Check, checked: str = "") -> str:

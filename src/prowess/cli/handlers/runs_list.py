@@ -24,9 +24,7 @@ _LONG_REQUEST = 1000  # the same, as JSON
 def show_runs(call: Call, session: str | None, limit: int) -> int:
     with call.runtime() as runtime:
         note_findings(call, runtime)
-        only_own = bool(call.options["store"])
-        listed = asyncio.run(list_runs(runtime, session=session, limit=limit, only_own=only_own))
-    store, runs, more, damaged, left_out = listed
+        store, runs, more, damaged = asyncio.run(list_runs(runtime, session=session, limit=limit))
     screen = call.screen
     if screen.is_json:
         rows = [row._replace(request=one_line(row.request, _LONG_REQUEST)) for row in runs]
@@ -36,7 +34,6 @@ def show_runs(call: Call, session: str | None, limit: int) -> int:
             "runs": to_json(rows),
             "more": more,
             "damaged": damaged,
-            "left_out": left_out,
         }
         screen.document(document)
         return 0
@@ -48,8 +45,6 @@ def show_runs(call: Call, session: str | None, limit: int) -> int:
     if more:
         counted += f" · there are more: --limit {limit * 5}"
     screen.note(f"\n{counted} · {visible(store)}")
-    if left_out:
-        screen.note("Copies of runs in other stores are left out. To see them, leave --store out.")
     for name in damaged:
         shown = visible(name)
         screen.note(f"warning: session {shown} is damaged: prowess runs verify --all")
@@ -62,12 +57,9 @@ def _cells(row: RunRow) -> list[str]:
         ended = "cut off" if row.cut_off else "has not ended"
     if row.cut_off and row.resumed_by:
         ended += f", resumed by {row.resumed_by}"
-    session = row.session
-    if not row.in_log:
-        session += " (copy of another store)" if row.other_store else " (copy)"
     request = one_line(row.request, _LONG_REQUEST)
     if not request:
         request = f"(goes on with {row.resumes})" if row.resumes else "-"
     began = short_time(row.started_at)
     short_request = one_line(request, _REQUEST)
-    return [row.run, began, session, row.model, ended, short_request]
+    return [row.run, began, row.session, row.model, ended, short_request]

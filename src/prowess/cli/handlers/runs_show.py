@@ -15,16 +15,24 @@ from prowess.cli.inputs import find_target
 from prowess.cli.screen import Screen, count, printable
 from prowess.core.codec import to_json
 from prowess.core.findings import visible
+from prowess.errors import ConfigError
 from prowess.records.diff import Difference, first_difference
 from prowess.records.spans import render_spans
 from prowess.records.summary import RunSummary
 from prowess.records.timeline import Moment, timeline
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.services.files import open_target
-from prowess.runtime.services.verify_run import ReadRun, read_run
+from prowess.runtime.services.find_run import describe_foreign
+from prowess.runtime.services.verify_run import ReadRun, export_copies, read_run
 
 if TYPE_CHECKING:
-    from prowess.runtime.documents.runs import DiffSide, RunExportedDocument, RunsDiffDocument
+    from prowess.runtime.documents.runs import (
+        DiffSide,
+        ExportedCopy,
+        RunExportedDocument,
+        RunsDiffDocument,
+        RunsExportedDocument,
+    )
 
 
 def show(call: Call, run: str, events: bool, full: bool) -> int:
@@ -40,7 +48,7 @@ def show(call: Call, run: str, events: bool, full: bool) -> int:
     if call.screen.is_json:
         rows = [moment._asdict() for moment in timeline(envelopes, full=True)]
         known = {"cut_off": read.cut_off, "resumed_by": read.resumed_by}
-        known |= {"damage": read.damage, "unreadable": read.unreadable}
+        known |= {"damage": read.damage, "unreadable": read.unreadable, "foreign": read.foreign}
         call.screen.document({**summary.to_json(), "schema": "prowess.run-shown/1", **known, "timeline": rows})
         return 0
     began = summary.started_at[:19].replace("T", " ")
@@ -66,10 +74,12 @@ def _ended(read: ReadRun) -> str:
 
 
 def note_damage(call: Call, read: ReadRun) -> None:
-    """Shows damage on stderr: a program that reads stdout may have no field for it."""
-    run = visible(read.events.summary.run)
+    """Shows damage on stderr, and that a record is foreign: a program that reads stdout may have no field for it."""
+    where = visible(read.foreign or read.events.summary.run)
+    if read.foreign is not None:
+        call.screen.note(visible(describe_foreign(read.foreign)))
     if read.damage is not None:
-        call.screen.note(f"warning: this record is not what was written: prowess runs verify {run}")
+        call.screen.note(f"warning: this record is not what was written: prowess runs verify {where}")
     if read.unreadable:
         events = count(read.unreadable, "event is", "events are")
         call.screen.note(f"warning: {events} missing or cannot be read")
@@ -216,7 +226,45 @@ def _show_side(screen: Screen, name: str, text: str) -> None:
         screen.text(f"    {line}")
 
 
-def export(call: Call, run: str, form: Literal["otel", "jsonl"], output: str | None, force: bool) -> int:
+_Form = Literal["otel", "jsonl"]
+
+
+def export(
+    call: Call,
+    runs: Sequence[str],
+    form: Literal["otel", "jsonl"] | None,
+    output: str | None,
+    to: str | None,
+    force: bool,
+) -> int:
+    if to is not None:
+        if form or output:
+            message = "--to writes copies of runs, and not a file in a format."
+            raise ConfigError(message, code="usage", hint="Leave --format and -o out, or --to.")
+        return _export_copies(call, runs, to, force)
+    if len(runs) != 1:
+        hint = "Name one run, or a folder with --to."
+        raise ConfigError("One file has one run.", code="usage", hint=hint)
+    return _export_file(call, runs[0], form or "otel", output, force)
+
+
+def _export_copies(call: Call, runs: Sequence[str], to: str, force: bool) -> int:
+    with call.runtime() as runtime:
+        note_findings(call, runtime)
+        exported = asyncio.run(export_copies(runtime, runs, to, force=force))
+    rows: list[ExportedCopy] = []
+    for read, path in exported:
+        rows.append({"run": read.events.summary.run, "path": path, "damage": read.damage})
+        if not call.screen.is_json:
+            call.screen.text(visible(path))
+            note_damage(call, read)
+    if call.screen.is_json:
+        document: RunsExportedDocument = {"schema": "prowess.runs-exported/1", "runs": rows}
+        call.screen.document(document)
+    return 1 if any(read.damage for read, _ in exported) else 0
+
+
+def _export_file(call: Call, run: str, form: _Form, output: str | None, force: bool) -> int:
     path = find_target(call.cwd, output, force)
     with call.runtime() as runtime:
         note_findings(call, runtime)
@@ -247,7 +295,7 @@ def export(call: Call, run: str, form: Literal["otel", "jsonl"], output: str | N
     return code
 
 
-def _render(read: ReadRun, form: Literal["otel", "jsonl"]) -> tuple[str, str]:
+def _render(read: ReadRun, form: _Form) -> tuple[str, str]:
     """Returns the text of the file, and what it has: `12 events`, `9 spans`."""
     lines, envelopes, _ = read.events
     if form == "jsonl":

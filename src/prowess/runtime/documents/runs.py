@@ -96,7 +96,6 @@ class RunDocument(RunParts):
     """Content of run.json."""
 
     schema: Literal["prowess.run/1"]
-    store: str | None
 
 
 class RunsDocument(TypedDict):
@@ -105,7 +104,6 @@ class RunsDocument(TypedDict):
     runs: list[RunRow]
     more: bool
     damaged: Texts
-    left_out: bool
 
 
 class MomentRow(TypedDict):
@@ -123,6 +121,7 @@ class RunShownDocument(RunParts):
     resumed_by: str | None
     damage: str | None
     unreadable: int
+    foreign: str | None
     timeline: list[MomentRow]
 
 
@@ -137,10 +136,9 @@ class CheckRow(TypedDict):
 class VerifiedRunRow(CheckRow):
     run: str
     session: str | None
-    where: Literal["log", "copy"] | None
-    checked: list[Literal["log", "copy"]]
-    copy_lacks: str | None
-    other_store: bool
+    foreign: str | None
+    copy: Literal["same", "differs"] | None
+    findings: list[FindingRow]
 
 
 class RunVerifiedDocument(VerifiedRunRow):
@@ -197,6 +195,17 @@ class RunExportedDocument(TypedDict):
     path: str
     size_bytes: int
     damage: str | None
+
+
+class ExportedCopy(TypedDict):
+    run: str
+    path: str
+    damage: str | None
+
+
+class RunsExportedDocument(TypedDict):
+    schema: Literal["prowess.runs-exported/1"]
+    runs: list[ExportedCopy]
 
 
 class PrunedCopy(TypedDict):

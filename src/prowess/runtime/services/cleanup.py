@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from prowess.core.ports import ArtifactStore, EventLog
-from prowess.core.values import SessionInfo, SessionKey, artifact_scope
-from prowess.errors import ProwessError, StoreError, WorkspaceError, in_one_line
+from prowess.core.values import SessionKey, artifact_scope
+from prowess.errors import ProwessError, WorkspaceError, in_one_line
 from prowess.runtime.runtime import Runtime
-from prowess.runtime.services.find_run import copies, find_key, load_summary, opened
+from prowess.runtime.services.find_run import opened
+from prowess.runtime.services.runs import RunRow, list_runs
 from prowess.runtime.services.sessions import opened_session, session_place
-from prowess.runtime.storage import runs_folder, workspace_dir
-from prowess.stores.run_folders import EVENTS, remove_copy
+from prowess.runtime.services.verify_run import find_copy
+from prowess.runtime.storage import find_copies, workspace_dir
+from prowess.stores.run_folders import remove_copy
 from prowess.workspace.cleanup import (
     Leftovers,
     OldTrees,
@@ -27,30 +30,25 @@ from prowess.workspace.cleanup import (
     list_leftovers,
     trees_of,
 )
-from prowess.workspace.session_folder import hold_session, is_held, remove_place
+from prowess.workspace.session_folder import hold_session, remove_place
 
 # --- old runs ---------------------------------------------------------------------------------------------------------
 
 
 class RunCopy(NamedTuple):
-    """Folder of a run. `used_at` is when the run ended or was last written to. `key` is None when nothing in the folder
-    names its session."""
+    """Copy of a run of the log, in the folder `path`."""
 
     path: str
     run: str
-    key: SessionKey | None
-    has_ended: bool
-    used_at: float
+    started_at: str
     size_bytes: int
 
 
 class OldRecords(NamedTuple):
-    """Copies of runs and sessions of the log that are old; `going_on` are runs that are old enough, but have not
-    ended."""
+    """Copies of old runs, and old sessions of the log."""
 
     copies: Sequence[RunCopy]
     sessions: Sequence[SessionKey]
-    going_on: Sequence[RunCopy] = ()
 
 
 class PrunedRecords(NamedTuple):
@@ -63,53 +61,37 @@ class PrunedRecords(NamedTuple):
 async def find_old_records(
     runtime: Runtime, *, before: float, keep: int = 0, with_sessions: bool = False
 ) -> OldRecords:
-    """Finds copies of runs that ended before this time, except the last `keep`; sessions of the log on request."""
-    found = _list_copies(runs_folder(runtime.places))
-    found.sort(key=lambda each: each.used_at, reverse=True)
-    place = session_place(runtime)
-    old: list[RunCopy] = []
-    going_on: list[RunCopy] = []
-    for each in found[keep:]:
-        if each.used_at > before:
-            continue
-        if _goes_on(place, each):
-            going_on.append(each)
-        else:
-            old.append(each)
-    if not with_sessions:
-        return OldRecords(old, (), going_on)
-    spared = {each.key.session for each in found[:keep] if each.key}
-    sessions = await _find_old_sessions(runtime, before, keep, spared)
-    return OldRecords(old, sessions, going_on)
+    """Finds copies of runs that ended before this time, except those of the last `keep` runs; old sessions on
+    request."""
+    rows = (await list_runs(runtime, limit=sys.maxsize)).runs
+    rows.sort(key=_ended_at, reverse=True)
+    place = find_copies(runtime)
+    copies: list[RunCopy] = []
+    for row in rows[keep:]:
+        path = find_copy(place, row.run, row.started_at)
+        if path is not None and _ended_at(row) <= before:
+            copies.append(RunCopy(path, row.run, row.started_at, size_of(path)))
+    spared = {row.session for row in rows[:keep]}
+    sessions = await _find_old_sessions(runtime, before, spared) if with_sessions else []
+    return OldRecords(copies, sessions)
 
 
-async def _find_old_sessions(runtime: Runtime, before: float, keep: int, spared: set[str]) -> list[SessionKey]:
-    """Finds sessions of the log that were last used before this time. Keeps `spared`, and those of the last runs."""
-    old: list[SessionKey] = []
+async def _find_old_sessions(runtime: Runtime, before: float, spared: set[str]) -> list[SessionKey]:
+    """Finds sessions of the log that were last used before this time, except `spared`."""
     async with opened(runtime) as (log, _):
-        if log is None:
-            return old
-        infos = await log.sessions()
-        spared = spared | await _last_sessions(log, infos, keep)
+        infos = await log.sessions() if log is not None else ()
     now = time.time()
-    for info in infos:
-        if info.key.session in spared:
-            continue
-        if _moment(info.updated_at, now) <= before:
-            old.append(info.key)
-    return old
+    old = [info.key for info in infos if _moment(info.updated_at, now) <= before]
+    return [key for key in old if key.session not in spared]
 
 
 async def remove_records(runtime: Runtime, old: OldRecords, *, dry_run: bool = False) -> PrunedRecords:
-    """Removes old records. A session in use and a run that is going on are kept."""
+    """Removes old records. A session in use is kept."""
     kept: list[str] = []
-    removed = OldRecords(old.copies, old.sessions)
     if not dry_run:
         sessions = await _remove_sessions(runtime, old.sessions, kept)
-        run_copies = _remove_copies(runtime, old.copies, kept)
-        removed = OldRecords(run_copies, sessions)
-    kept += [_is_going_on(each) for each in old.going_on]
-    return PrunedRecords(removed, kept)
+        old = OldRecords(_remove_copies(runtime, old.copies, kept), sessions)
+    return PrunedRecords(old, kept)
 
 
 async def _remove_sessions(runtime: Runtime, keys: Sequence[SessionKey], kept: list[str]) -> list[SessionKey]:
@@ -131,77 +113,26 @@ async def _remove_sessions(runtime: Runtime, keys: Sequence[SessionKey], kept: l
 
 def _remove_copies(runtime: Runtime, found: Sequence[RunCopy], kept: list[str]) -> list[RunCopy]:
     removed: list[RunCopy] = []
-    place = session_place(runtime)
+    place = find_copies(runtime)
     for each in found:
-        if _goes_on(place, each):  # it went on after it was found
-            kept.append(_is_going_on(each))
-            continue
         try:
-            remove_copy(each.path)
-            removed.append(each)
+            left = remove_copy(place, each.run, each.started_at) if place else []
         except OSError as error:
-            why = error.strerror or str(error)
-            kept.append(f"{each.path}: {why.lower()}")
+            kept.append(f"{each.path}: {error}")
+            continue
+        if left:
+            kept.append(f"{each.path}: {', '.join(left)}")
+        else:
+            removed.append(each)
     return removed
 
 
-def _goes_on(place: tuple[str, str], copy: RunCopy) -> bool:
-    """True while somebody holds the session of a run that has not ended."""
-    if copy.has_ended or copy.key is None:
-        return False
-    return is_held(*place, copy.key)
+def _ended_at(row: RunRow) -> float:
+    return _moment(row.finished_at or row.started_at, 0.0)
 
 
-def _is_going_on(copy: RunCopy) -> str:
-    return f"{copy.path}: the run is going on"
-
-
-async def _last_sessions(log: EventLog, infos: Sequence[SessionInfo], keep: int) -> set[str]:
-    """Returns the sessions of the last runs: a log can have runs whose folder is gone."""
-    found: set[str] = set()
-    runs = 0
-    newest_first = sorted(infos, key=lambda each: each.updated_at, reverse=True)
-    for info in newest_first:
-        if runs >= keep:
-            break
-        found.add(info.key.session)
-        try:
-            begun = [line async for line in log.lines(info.key) if '"type":"run_started"' in line]
-        except StoreError:  # damaged: its runs are not counted, so that no fewer are kept
-            continue
-        runs += len(begun)
-    return found
-
-
-def _list_copies(folder: str) -> list[RunCopy]:
-    found: list[RunCopy] = []
-    for name, path in copies(folder):
-        told = load_summary(path)
-        used_at = _written_at(path)
-        has_ended = False
-        if told is not None:  # more exact than the time of a file, which may have been copied
-            finished_at = told.get("finished_at")
-            used_at = _moment(finished_at, used_at)
-            has_ended = finished_at is not None
-        _, _, run = name.partition("-")
-        key = find_key(path, told)
-        found.append(RunCopy(path, run, key, has_ended, used_at, size_of(path)))
-    return found
-
-
-def _written_at(path: str) -> float:
-    """Returns when events were last written into the folder of a run."""
-    events = os.path.join(path, EVENTS)
-    try:
-        return os.stat(events).st_mtime
-    except OSError:
-        return os.lstat(path).st_mtime
-
-
-def _moment(at: Any, instead: float) -> float:
+def _moment(at: str, instead: float) -> float:
     """Parses a time. Returns `instead` when it is none."""
-    if not isinstance(at, str):
-        return instead
     try:
         return datetime.fromisoformat(at).timestamp()
     except (ValueError, OverflowError):

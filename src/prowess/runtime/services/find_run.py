@@ -1,18 +1,17 @@
-"""Finds a run by its id, the beginning of its id, its folder or a path: in the log, as a copy, or both."""
+"""Finds a run in the log, by its id, the beginning of it or the name of its copy. A path names a foreign record."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prowess._internal.files import open_regular, read_regular
-from prowess.core.codec import from_json
+from prowess._internal.files import read_regular
 from prowess.core.events import Envelope, parse_event
-from prowess.core.values import SessionInfo, SessionKey
+from prowess.core.values import SessionInfo
 from prowess.errors import AuditBroken, StoreError
 from prowess.records.audit import SessionRecord, read_session
 from prowess.records.chain import without_duplicates
@@ -20,7 +19,7 @@ from prowess.records.sessions import all_sessions
 from prowess.records.summary import RunSummary
 from prowess.runtime.config import Config
 from prowess.runtime.runtime import Runtime
-from prowess.runtime.storage import is_shared, open_log, runs_folder, store_name
+from prowess.runtime.storage import find_copies, is_shared, open_log, store_name
 from prowess.stores.run_folders import EVENTS, SUMMARY
 
 if TYPE_CHECKING:
@@ -31,13 +30,13 @@ _EVENTS_BYTES = 1 << 30
 
 
 class FoundRun(NamedTuple):
-    """Run as the log has it, and the folder of its copy. A record without a summary: the log has the session, but not
-    the run."""
+    """Run as the log has it, or as the foreign `folder` has it that a person named. The summary is None where no line
+    of that folder can be read."""
 
     run: str
-    record: SessionRecord | None
+    record: SessionRecord
     summary: RunSummary | None
-    folder: str | None
+    folder: str | None = None
 
 
 class RunEvents(NamedTuple):
@@ -52,7 +51,7 @@ class RunEvents(NamedTuple):
 async def opened(runtime: Runtime) -> AsyncIterator[tuple[EventLog | None, str]]:
     """Yields the log and its place. The log is None when nothing was ever recorded there; no file is created."""
     config = runtime.config
-    log = open_log(config, runtime.places)
+    log = open_log(config, runtime.places, find_copies(runtime))
     place = "memory:" if config.store == "memory:" else store_name(config, runtime.places)
     place = str(getattr(log, "path", "")) or place
     try:
@@ -71,38 +70,25 @@ def _is_missing_file(config: Config, place: str) -> bool:
 
 
 async def find_run(runtime: Runtime, log: EventLog | None, ref: str) -> FoundRun:
-    """Returns the run that `ref` names. Raises StoreError when there is none, or more than one."""
+    """Returns the run of the log, or at a path, that `ref` names. StoreError when there is none, or more than one."""
     if _is_path(ref):
-        folder = _folder_at(ref)
-        run = _run_of(folder)
-        if not run:
-            return FoundRun(os.path.basename(folder), None, None, folder)
-        return await _copied(log, run, folder)
-    folders = folders_by_run(runtime)
+        return _foreign(_folder_at(ref))
     wanted = ref
     if ref[:1].isdigit():
-        wanted = ref.rpartition("Z-")[2]
-    if wanted in folders:
-        return await _copied(log, wanted, folders[wanted])
+        wanted = ref.rpartition("Z-")[2]  # the name of a copy
+    known: dict[str, SessionInfo] = {}
+    meant: list[str] = []
     for thoroughly in (False, True):  # a run whose first line was changed is found by its other lines
-        known: dict[str, SessionInfo | None] = dict.fromkeys(folders)
-        known |= await _known(log, thoroughly)
+        if log is None or len(meant) > 1:
+            break
+        known = await _known(log, thoroughly)
         meant = _beginning_with(wanted, known)
         if len(meant) == 1:
-            (run,) = meant
-            return await _found(log, run, known[run], folders)
-        if meant:
-            break
+            record = await read_session(log, known[meant[0]].key)
+            summary = record.find(meant[0])
+            if summary is not None:
+                return FoundRun(summary.run, record, summary)
     raise _unknown(ref, list(known), several=meant)
-
-
-def folders_by_run(runtime: Runtime) -> dict[str, str]:
-    """Returns the folder of each run that has a copy."""
-    found: dict[str, str] = {}
-    for name, path in copies(runs_folder(runtime.places)):
-        _, _, run = name.partition("-")
-        found[run] = path
-    return found
 
 
 def _beginning_with(wanted: str, runs: Iterable[str]) -> list[str]:
@@ -114,54 +100,28 @@ def _beginning_with(wanted: str, runs: Iterable[str]) -> list[str]:
     return [run for run in runs if run.startswith(wanted)]
 
 
-async def _found(log: EventLog | None, run: str, info: SessionInfo | None, folders: Mapping[str, str]) -> FoundRun:
-    """Reads the session of a run. For a child run, returns the run that it belongs to."""
-    if info is None or log is None:
-        return await _copied(log, run, folders[run])
-    record = await read_session(log, info.key)
-    summary = record.find(run)
-    if summary:
-        run = summary.run
-    folder = folders.get(run)
-    return FoundRun(run, record, summary, folder)
+def _foreign(folder: str) -> FoundRun:
+    """Reads the run of a folder. Anybody can have written it."""
+    record = SessionRecord.of_lines(load_lines(folder) or ())
+    told = load_summary(folder) or {}
+    name = os.path.basename(folder)
+    run = record.runs[0].run if record.runs else str(told.get("run") or name.partition("Z-")[2] or name)
+    return FoundRun(run, record, record.find(run), folder)
 
 
-async def _copied(log: EventLog | None, run: str, folder: str) -> FoundRun:
-    """Returns a run that has a copy, as the log has it, too."""
-    told = load_summary(folder)
-    record, summary = await _in_log(log, run, told)
-    return FoundRun(run, record, summary, folder)
+def describe_foreign(folder: str) -> str:
+    """Says that a record is not one of the log."""
+    return f"{folder} is foreign: it is read as it is, and nothing in it counts as an answer."
 
 
 def events_of(found: FoundRun) -> RunEvents:
-    """Returns the events from the log, else from the copy. Raises AuditBroken when nothing is readable."""
-    if found.record is not None and found.summary is not None:
-        logged = found.record.slice(found.summary)
-        lines = [line.text for line in logged if line.text is not None]
-        return RunEvents(lines, found.record.of(found.summary), found.summary)
-    lines = None
-    if found.folder:
-        lines = load_lines(found.folder)
-    lines = lines or []
-    copied = SessionRecord.of_lines(lines)
-    if not copied.runs:
+    """Returns the events of a run. Raises AuditBroken when nothing is readable."""
+    if found.summary is None:
         problem = f"The record of run '{found.run}' cannot be read."
         where = found.folder or found.run
         raise AuditBroken(problem, hint=f"See what is wrong with it: prowess runs verify {where}")
-    summary = copied.find(found.run) or copied.runs[0]
-    return RunEvents(lines, copied.of(summary), summary)
-
-
-def copies(folder: str) -> Iterator[tuple[str, str]]:
-    """Yields (name, path) of each run folder, newest first. Links are skipped: we make none."""
-    try:
-        names = sorted(os.listdir(folder), reverse=True)
-    except OSError:
-        return
-    for name in names:
-        path = os.path.join(folder, name)
-        if "Z-" in name and os.path.isdir(path) and not os.path.islink(path):
-            yield name, path
+    lines = [line.text for line in found.record.slice(found.summary) if line.text is not None]
+    return RunEvents(lines, found.record.of(found.summary), found.summary)
 
 
 def load_summary(folder: str) -> dict[str, Any] | None:
@@ -177,19 +137,6 @@ def load_summary(folder: str) -> dict[str, Any] | None:
     if not isinstance(document, dict):
         return None
     return document
-
-
-def find_key(folder: str, told: Mapping[str, Any] | None) -> SessionKey | None:
-    """Returns the session of a copy, from its summary or, without one, from its first line."""
-    try:
-        if told is not None:
-            return from_json(SessionKey, told.get("key"))
-        path = os.path.join(folder, EVENTS)
-        with open(open_regular(path), "rb") as file:
-            line = file.readline(_EVENTS_BYTES)
-        return parse_event(json.loads(line)).key
-    except (OSError, ValueError, RecursionError, TypeError):
-        return None
 
 
 def load_lines(folder: str) -> list[str] | None:
@@ -229,61 +176,9 @@ def _folder_at(ref: str) -> str:
     return folder
 
 
-def _run_of(folder: str) -> str | None:
-    """Returns the run id of a copy, from its summary, its first line or its folder name."""
-    told = load_summary(folder)
-    if told and isinstance(told.get("run"), str):
-        return told["run"]
-    lines = load_lines(folder)
-    if lines:
-        try:
-            data = json.loads(lines[0])
-        except (ValueError, RecursionError):
-            data = None
-        if isinstance(data, dict) and isinstance(data.get("run"), str):
-            return data["run"]
-    _, _, run = os.path.basename(folder).partition("Z-")
-    return run or None
-
-
-async def _in_log(
-    log: EventLog | None, run: str, told: Mapping[str, Any] | None
-) -> tuple[SessionRecord | None, RunSummary | None]:
-    """Looks a run up in the log. Reads the session that the copy names first, because a log can have many."""
-    if log is None:
-        return None, None
-    named = named_session(told)
-    infos = list(await all_sessions(log))
-    infos.sort(key=lambda info: (info.key.session == named, info.updated_at), reverse=True)
-    own: SessionRecord | None = None
-    for info in infos:
-        record = await read_session(log, info.key)
-        summary = record.find(run)
-        if summary is not None:
-            return record, summary
-        if info.key.session == named:
-            own = record
-    return own, None
-
-
-def named_session(told: Mapping[str, Any] | None) -> str | None:
-    """Returns the session that the run.json of a copy names."""
-    if told is None:
-        return None
-    key = told.get("key")
-    if not isinstance(key, dict):
-        return None
-    session = key.get("session")
-    if not isinstance(session, str):
-        return None
-    return session
-
-
-async def _known(log: EventLog | None, thoroughly: bool) -> dict[str, SessionInfo]:
+async def _known(log: EventLog, thoroughly: bool) -> dict[str, SessionInfo]:
     """Returns every run of the log, children too. `thoroughly` reads all lines, not only the first of a run."""
     found: dict[str, SessionInfo] = {}
-    if log is None:
-        return found
     for info in await all_sessions(log):
         if not thoroughly:
             found |= dict.fromkeys(await _begun(log, info), info)

@@ -1,49 +1,36 @@
-"""Ids of runs and sessions that a shell can complete, from the copies of runs. Opens no store and writes nothing."""
+"""Names of runs and sessions that a shell can complete, from the log. Asks no server, and makes no file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+import os
 
 from prowess._internal.text import one_line
-from prowess.runtime.config import find_places
-from prowess.runtime.services.find_run import copies, load_summary, named_session
+from prowess.runtime.runtime import open_runtime
+from prowess.runtime.services.runs import RunRow, list_runs
 from prowess.runtime.services.skill_names import PLAIN, CompletionPlace
-from prowess.runtime.storage import runs_folder
+from prowess.runtime.storage import is_shared, log_file
 
 _MOST = 100  # newest first
 
 
 def find_run_ids(place: CompletionPlace) -> dict[str, str]:
     """Returns id and request of the newest runs."""
-    found: dict[str, str] = {}
-    for run, told in _summaries(place):
-        found[run] = _request_of(told)
-    return found
+    return {row.run: one_line(row.request, 80) for row in _rows(place) if PLAIN.fullmatch(row.run)}
 
 
 def find_session_ids(place: CompletionPlace) -> dict[str, str]:
     """Returns id and last request of the sessions of these runs."""
     found: dict[str, str] = {}
-    for _, told in _summaries(place):
-        session = named_session(told)
-        if session and PLAIN.fullmatch(session):
-            found.setdefault(session, _request_of(told))
+    for row in _rows(place):
+        if PLAIN.fullmatch(row.session):
+            found.setdefault(row.session, one_line(row.request, 80))
     return found
 
 
-def _summaries(place: CompletionPlace) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yields id and summary of each run."""
-    places = find_places(place.cwd, place.environ)
-    for number, (name, folder) in enumerate(copies(runs_folder(places))):
-        if number >= _MOST:
-            return
-        _, _, run = name.partition("Z-")
-        if PLAIN.fullmatch(run):
-            yield run, load_summary(folder) or {}
-
-
-def _request_of(told: Mapping[str, object]) -> str:
-    request = told.get("request")
-    if not isinstance(request, str):
-        return ""
-    return one_line(request, 80)
+def _rows(place: CompletionPlace) -> list[RunRow]:
+    with open_runtime(cwd=place.cwd, environ=place.environ, config_file=place.config_file) as runtime:
+        config = runtime.config
+        if config.store == "memory:" or is_shared(config) or not os.path.exists(log_file(config, runtime.places)):
+            return []
+        return asyncio.run(list_runs(runtime, limit=_MOST)).runs

@@ -13,29 +13,31 @@ from typing import Any, NamedTuple
 
 from prowess.agent.activation import find_requested_skills
 from prowess.agent.agent import Limits, SkillRequest
-from prowess.core.events import ApprovalAnswered, Envelope, RunStarted
+from prowess.core.events import ApprovalAnswered, Envelope, RunStarted, SessionImported
 from prowess.core.ports import Approver
 from prowess.core.values import Decision, SessionKey, ToolCall
 from prowess.errors import ConfigError, ModelError, ProwessError
 from prowess.models.replay import ReplayModel
 from prowess.policy.decision import asked_isolated
-from prowess.records.audit import check_copy, check_session
+from prowess.records.audit import check_session
 from prowess.records.diff import Difference, first_difference
 from prowess.records.sessions import answers_since
 from prowess.runtime.runtime import Runtime
-from prowess.runtime.services.find_run import FoundRun, events_of, find_run, load_lines, load_summary, opened
+from prowess.runtime.services.find_run import describe_foreign, events_of, find_run, opened
 from prowess.runtime.services.replay import LogUntil, Recorded, copy_files, put_back
 from prowess.runtime.services.sessions import session_place
-from prowess.runtime.storage import new_session, runs_folder
+from prowess.runtime.storage import new_session
 from prowess.skills.roots import WORDS
 from prowess.workspace.session_folder import place_path, remove_place
 
 
 class RecordedRun(NamedTuple):
-    """Run to repeat, and the folder with the files that it was given."""
+    """Run to repeat, and the folder with the files that it was given. `foreign` is the folder of a record that is not
+    in the log."""
 
     recorded: Recorded
     workspace: str
+    foreign: str | None = None
 
 
 class ReplaySettings(NamedTuple):
@@ -64,13 +66,17 @@ async def find_recorded(runtime: Runtime, ref: str) -> RecordedRun:
     _, events, summary = events_of(found)
     run = summary.run
     before: list[Envelope] = []
-    if found.record is not None and found.summary is not None:
+    may_count = False
+    imported: list[int] = []
+    if found.folder is None:
         before = [each for each in found.record.envelopes if (each.seq or 0) <= summary.after.seq]
+        may_count = runtime.loaded.project_trusted and check_session(found.record).valid
+        imported = [each.seq or 0 for each in found.record.envelopes if isinstance(each.event, SessionImported)]
     since = answers_since(log) if log is not None else None
-    may_count = runtime.loaded.project_trusted and _is_whole(runtime, found)
 
     def is_own(envelope: Envelope) -> bool:
-        return may_count and since is not None and envelope.at >= since
+        is_later = since is not None and envelope.at >= since and (envelope.seq or 0) > max(imported, default=0)
+        return may_count and is_later
 
     recorded = Recorded(run, summary.key, events, before, is_own)
     if recorded.started is None:
@@ -79,23 +85,10 @@ async def find_recorded(runtime: Runtime, ref: str) -> RecordedRun:
             code="recording-invalid",
             hint=f"See what is wrong with it: prowess runs verify {run}",
         )
+    if found.folder is not None:  # its session is not ours, even if a session of ours has its name
+        return RecordedRun(recorded, found.folder, found.folder)
     folder = place_path(*session_place(runtime), recorded.key)
     return RecordedRun(recorded, os.path.join(folder, "root"))
-
-
-def _is_whole(runtime: Runtime, found: FoundRun) -> bool:
-    """True when the log or our own folder of copies has the run unchanged. A mark shows who wrote an event; the chain
-    shows that nothing before it was changed."""
-    if found.record is not None and found.summary is not None:
-        return check_session(found.record).valid
-    if found.folder is None:
-        return False
-    copies = os.path.realpath(runs_folder(runtime.places))
-    folder = os.path.realpath(found.folder)
-    if os.path.dirname(folder) != copies:
-        return False
-    lines = load_lines(found.folder) or ()
-    return check_copy(lines, load_summary(found.folder)).valid
 
 
 def choose_settings(
@@ -166,7 +159,8 @@ class _Replaying:
         self._log = LogUntil()
         self._key = SessionKey(session=new_session())
         self.error: ProwessError | None = None
-        self.notes = [*run.recorded.notes(), *settings.notes]
+        foreign = [] if run.foreign is None else [describe_foreign(run.foreign)]
+        self.notes = [*foreign, *run.recorded.notes(), *settings.notes]
 
     async def go(self) -> list[Envelope]:
         """Repeats the run, and returns its events."""

@@ -1,11 +1,10 @@
-"""Lists the runs of the log, and those that exist only as a copy."""
+"""Lists the runs of the log."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, tee
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from prowess.core.events import Envelope, parse_event
 from prowess.core.values import SessionInfo
@@ -13,18 +12,13 @@ from prowess.errors import AuditBroken, StoreError
 from prowess.records.sessions import all_sessions
 from prowess.records.summary import RunSummary, find_resuming, is_cut_off, summarise
 from prowess.runtime.runtime import Runtime
-from prowess.runtime.services.find_run import copies, load_summary, named_session, opened
-from prowess.runtime.storage import runs_folder
-from prowess.stores.run_folders import store_id
+from prowess.runtime.services.find_run import opened
 
 if TYPE_CHECKING:
     from prowess.core.ports import EventLog
 
 
 class RunRow(NamedTuple):
-    """Run in a list. `in_log` is False for a run that exists only as a copy, `other_store` True for a copy of a run in
-    another store."""
-
     run: str
     session: str
     started_at: str
@@ -37,26 +31,19 @@ class RunRow(NamedTuple):
     resumed_by: str | None
     tokens: int
     children: int
-    in_log: bool
-    other_store: bool = False
 
 
 class RunList(NamedTuple):
-    """Newest runs of a store. `more`: there are others; `damaged` are sessions that cannot be read whole; `left_out`:
-    there are copies of runs in other stores."""
+    """Newest runs of a store. `more`: there are others; `damaged` are sessions that cannot be read whole."""
 
     store: str
     runs: list[RunRow]
     more: bool
     damaged: list[str]
-    left_out: bool = False
 
 
-async def list_runs(
-    runtime: Runtime, *, session: str | None = None, limit: int = 20, only_own: bool = False
-) -> RunList:
-    """Returns at most `limit` runs, newest first, of one session or of all. `only_own` leaves out the copies of runs in
-    other stores, which stand in the same folder."""
+async def list_runs(runtime: Runtime, *, session: str | None = None, limit: int = 20) -> RunList:
+    """Returns at most `limit` runs, newest first, of one session or of all."""
     found: list[RunRow] = []
     damaged: list[str] = []
     infos: Sequence[SessionInfo] = ()
@@ -69,14 +56,8 @@ async def list_runs(
         if log is not None:
             orphans = {orphan.session for orphan in await log.orphans()}
             damaged += sorted(name for name in orphans if session in (None, name))
-            found += await _newest(log, wanted, limit, damaged)
-    known = {info.key.session for info in infos}
-    only_copies = _only_copies(runs_folder(runtime.places), known, session, store_id(store))
-    own, others = tee(only_copies)
-    left_out = only_own and any(row.other_store for row in others)
-    found += islice((row for row in own if not (only_own and row.other_store)), limit + 1)
-    found = _sorted(found)
-    return RunList(store, found[:limit], len(found) > limit, damaged, left_out)
+            found = _sorted(await _newest(log, wanted, limit, damaged))
+    return RunList(store, found[:limit], len(found) > limit, damaged)
 
 
 async def _newest(log: EventLog, infos: Sequence[SessionInfo], limit: int, damaged: list[str]) -> list[RunRow]:
@@ -140,54 +121,4 @@ def _row(summary: RunSummary, runs: Sequence[RunSummary]) -> RunRow:
         resumed_by=find_resuming(runs, summary),
         tokens=summary.usage.input + summary.usage.output,
         children=len(summary.children),
-        in_log=True,
     )
-
-
-def _only_copies(folder: str, known: set[str], session: str | None, store: str | None) -> Iterator[RunRow]:
-    """Yields the runs whose session is not in the log, of one session or of all."""
-    for name, path in copies(folder):
-        told = load_summary(path)
-        where = named_session(told)
-        if told is None or where is None or where in known:
-            continue
-        if session in (None, where):
-            yield _copied_row(told, name, where, store)
-
-
-def _copied_row(told: Mapping[str, Any], folder: str, session: str, store: str | None) -> RunRow:
-    """Returns the row of a run that only its run.json tells of. Anybody can have written that file."""
-    _, _, id = folder.partition("Z-")
-    return RunRow(
-        run=str(told.get("run") or id),
-        session=session,
-        started_at=str(told.get("started_at") or ""),
-        finished_at=_text(told.get("finished_at")),
-        model=str(told.get("model") or ""),
-        request=str(told.get("request") or ""),
-        stop_reason=_text(told.get("stop_reason")),
-        cut_off=told.get("finished_at") is None,
-        resumes=_text(told.get("resumes")),
-        resumed_by=None,
-        tokens=_count_tokens(told.get("usage")),
-        children=0,
-        in_log=False,
-        other_store=told.get("store") not in (None, store),
-    )
-
-
-def _count_tokens(usage: Any) -> int:
-    total = 0
-    if not isinstance(usage, dict):
-        return total
-    for side in ("input", "output"):
-        number = usage.get(side)
-        if type(number) is int:
-            total += number
-    return total
-
-
-def _text(value: Any) -> str | None:
-    if isinstance(value, str):
-        return value
-    return None

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from prowess._internal.files import write_whole
 from prowess._internal.state_folder import GITIGNORE
 from prowess.core.findings import make_finding
-from prowess.errors import ConfigError
+from prowess.errors import ConfigError, StoreError
+from prowess.policy.trust import note_made
 from prowess.skills.metadata import name_notes
 from prowess.skills.template import TEMPLATE, UNDESCRIBED
 from prowess.skills.yaml_mapping import Unreadable, read_mapping
@@ -44,6 +45,7 @@ class NewProject(NamedTuple):
     folder: str
     written: list[str]
     kept: list[str]  # files that were there already
+    problem: StoreError | None = None  # why it is not known as made by the person
 
 
 def write_skill(name: str, folder: str, description: str | None = None) -> NewSkill:
@@ -102,9 +104,11 @@ def _yaml_text(text: str) -> str:
     return f'"{escaped}"'
 
 
-def write_project(folder: str) -> NewProject:
-    """Makes a folder a project. Files that are there already are left as they are."""
+def write_project(folder: str, state_dir: str) -> NewProject:
+    """Makes a folder a project. Files that are there already are left as they are. A project without an earlier
+    `.agent` is noted as made by the person."""
     base = os.path.join(folder, ".agent")
+    is_new = not os.path.lexists(base)
     files = {
         os.path.join(base, "config.toml"): _CONFIG,
         os.path.join(base, ".gitignore"): GITIGNORE,
@@ -120,4 +124,10 @@ def write_project(folder: str) -> NewProject:
             continue
         write_whole(path, text.encode())
         written.append(path)
-    return NewProject(base, written, kept)
+    problem = None
+    if is_new:
+        try:
+            note_made(state_dir, folder)
+        except StoreError as error:  # then only copies of its runs are missing
+            problem = error
+    return NewProject(base, written, kept, problem)

@@ -1,20 +1,21 @@
-"""Checks that records are what was written: sessions and runs of the log, and copies of runs against the log."""
+"""Checks that records are what was written: sessions and runs of the log, and foreign records. Compares copies."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from prowess._internal.files import open_regular
+from prowess.core.catalog_values import Finding
 from prowess.core.codec import to_json
+from prowess.core.findings import Note, make_finding
 from prowess.core.ports import EventLog
 from prowess.core.values import OrphanedEvents
-from prowess.errors import StoreError
+from prowess.errors import ConfigError, StoreError
 from prowess.records.audit import (
-    LACKS,
     Check,
     SessionRecord,
     check_copy,
@@ -23,57 +24,55 @@ from prowess.records.audit import (
     compare_copy,
     compare_summary,
     explain_orphan,
-    kept_head,
     read_session,
 )
 from prowess.records.sessions import all_sessions
 from prowess.records.summary import RunSummary, find_resuming, is_cut_off
 from prowess.runtime.runtime import Runtime
+from prowess.runtime.services.documents import finding_row
 from prowess.runtime.services.find_run import (
     FoundRun,
     RunEvents,
     events_of,
     find_run,
-    folders_by_run,
     load_lines,
     load_summary,
-    named_session,
     opened,
 )
-from prowess.stores.run_folders import EVENTS, OUTPUTS, SUMMARY, store_id
+from prowess.runtime.storage import find_copies, name_copies
+from prowess.stores.run_folders import OUTPUTS, SUMMARY, CopyPlace, folder_name, write_copy
 
 if TYPE_CHECKING:
     from prowess.runtime.documents.runs import CheckRow, VerifiedRunRow, VerifiedSessionRow
 
 
-Place = Literal["log", "copy"]
-
-
 class VerifiedRun(NamedTuple):
-    """Result for a run: its first fault, or that there is none.
-
-    `where` is the place of the fault, "log" or "copy"; `checked` are the places that were checked. `copy_lacks`
-    describes what an incomplete copy lacks. `other_store`: the copy is of a store whose log was not checked.
-    """
+    """Result for a run: its first fault, or that there is none. `foreign` is the folder of a record that is not in the
+    log. `findings` say how the copy of the run differs from the log, which counts."""
 
     run: str
     session: str | None
     check: Check
-    where: Place | None
-    checked: list[Place]
-    copy_lacks: str | None
-    other_store: bool
+    foreign: str | None = None
+    has_copy: bool = False
+    findings: tuple[Finding, ...] = ()
 
     def to_json(self) -> VerifiedRunRow:
         return {
             "run": self.run,
             "session": self.session,
             **_check_row(self.check),
-            "where": self.where,
-            "checked": self.checked,
-            "copy_lacks": self.copy_lacks,
-            "other_store": self.other_store,
+            "foreign": self.foreign,
+            "copy": _COPY[self.has_copy, bool(self.findings)],
+            "findings": [finding_row(finding) for finding in self.findings],
         }
+
+
+_COPY: dict[tuple[bool, bool], Literal["same", "differs"] | None] = {
+    (True, False): "same",
+    (True, True): "differs",
+    (False, False): None,
+}
 
 
 class VerifiedSession(NamedTuple):
@@ -89,7 +88,7 @@ def _check_row(check: Check) -> CheckRow:
 
 
 class VerifiedStore(NamedTuple):
-    """Results for every session of the log, every run in it and every copy."""
+    """Results for every session of the log, and every run in it."""
 
     sessions: list[VerifiedSession]
     runs: list[VerifiedRun]
@@ -101,6 +100,11 @@ class VerifiedStore(NamedTuple):
         faulty = [check for check in checks if not check.valid]
         return len(faulty)
 
+    @property
+    def differing(self) -> int:
+        """Number of copies that differ from the log."""
+        return sum(bool(run.findings) for run in self.runs)
+
 
 class ReadRun(NamedTuple):
     """Events of a run. `damage` is the fault that a check found, if any; `unreadable` is the number of events that are
@@ -111,6 +115,7 @@ class ReadRun(NamedTuple):
     unreadable: int
     cut_off: bool
     resumed_by: str | None
+    foreign: str | None  # folder of a record that is not in the log
 
 
 # --- one run ----------------------------------------------------------------------------------------------------------
@@ -118,7 +123,7 @@ class ReadRun(NamedTuple):
 
 async def verify_run(runtime: Runtime, ref: str) -> VerifiedRun:
     """Checks the run that `ref` names. Raises StoreError when there is none, or more than one."""
-    async with opened(runtime) as (log, place):
+    async with opened(runtime) as (log, _):
         try:
             found = await find_run(runtime, log, ref)
         except StoreError as error:
@@ -126,161 +131,117 @@ async def verify_run(runtime: Runtime, ref: str) -> VerifiedRun:
                 raise
             hint = "The log has events of no session, which may be of this run. See: prowess runs verify --all"
             raise StoreError(error.message, code=error.code, hint=hint) from error
-        return await _verify(log, place, found)
+        return await _verify(runtime, log, found)
 
 
 async def read_run(runtime: Runtime, ref: str) -> ReadRun:
-    """Reads and checks a run of the log, else its copy. Raises AuditBroken when nothing is readable."""
-    async with opened(runtime) as (log, place):
+    """Reads and checks a run of the log, or of a foreign folder. Raises AuditBroken when nothing is readable."""
+    async with opened(runtime) as (log, _):
         found = await find_run(runtime, log, ref)
-        result = await _verify(log, place, found)
+        check = (await _verify(runtime, log, found)).check
     events = events_of(found)
-    summary = found.summary
-    is_read = result.where == "log" or summary is None  # an edited copy does not matter when the log is read
-    damage = None
-    if is_read and not result.check.valid:
-        damage = str(result.check.why)
-    if found.record is None or summary is None:
-        is_whole = found.folder is not None and load_summary(found.folder) is not None
-        cut_off = is_whole and events.summary.finished_at is None
-        unreadable = len(events.lines) - len(events.envelopes)
-        return ReadRun(events, damage, unreadable, cut_off, None)
+    summary = events.summary
+    damage = None if check.valid else str(check.why)
     runs = found.record.runs
-    logged = found.record.slice(summary)
-    unreadable = len(logged) - len(events.envelopes)
-    return ReadRun(events, damage, unreadable, is_cut_off(runs, summary), find_resuming(runs, summary))
+    unreadable = len(found.record.slice(summary)) - len(events.envelopes)
+    cut_off = is_cut_off(runs, summary)
+    if found.folder is not None:
+        cut_off = summary.finished_at is None and load_summary(found.folder) is not None
+    return ReadRun(events, damage, unreadable, cut_off, find_resuming(runs, summary), found.folder)
 
 
-async def _verify(log: EventLog | None, place: str, found: FoundRun) -> VerifiedRun:
+async def export_copies(
+    runtime: Runtime, refs: Sequence[str], folder: str, *, force: bool = False
+) -> list[tuple[ReadRun, str]]:
+    """Writes copies of these runs into a folder that a person named. Returns what was read, and where each copy is."""
+    reads = [await read_run(runtime, ref) for ref in refs]
+    place = name_copies(runtime.places, folder)
+    exported: list[tuple[ReadRun, str]] = []
+    for read in reads:
+        lines, _, summary = read.events
+        path = find_copy(place, summary.run, summary.started_at)
+        if path is not None and not force:
+            raise ConfigError(f"There is already a copy at {path}.", code="file-exists", hint="Add --force.")
+        exported.append((read, write_copy(place, summary, lines)))
+    return exported
+
+
+async def _verify(runtime: Runtime, log: EventLog | None, found: FoundRun) -> VerifiedRun:
     """Checks a run, and events of its session in the log that the session's row does not count."""
-    result = _verify_found(found, store_id(place))
+    if found.folder is not None:
+        check = _check_folder(found.folder)
+        session = found.summary.key.session if found.summary else None
+        return VerifiedRun(found.run, session, check, foreign=found.folder)
+    result = _verify_logged(find_copies(runtime), found)
     if log is None or not result.check.valid:
         return result
     for orphan in await log.orphans():
         if (orphan.tenant, orphan.session) == ("default", result.session):
-            check = _with_orphan(result.check, orphan)
-            return result._replace(check=check, where="log")
+            return result._replace(check=_with_orphan(result.check, orphan))
     return result
 
 
-def _verify_found(found: FoundRun, store: str | None) -> VerifiedRun:
-    """Checks a run in the log and as a copy. `store` is the id of the log's store."""
-    told = None
-    if found.folder:
-        told = load_summary(found.folder)
-    elsewhere = found.summary is None and _is_of_another_store(told, store, found.record)
-    checks: dict[Place, Check] = {}
-    if found.record is not None and not elsewhere:
-        checks["log"] = _check_log(found.record, found.summary, told)
-    lacks = _what_it_lacks(found)
-    if found.folder is not None and lacks is None:
-        checks["copy"] = _check_folder(found, told)
-    where, check = _sum_up(checks)
-    session = named_session(told)
-    if found.summary:
-        session = found.summary.key.session
-    return VerifiedRun(found.run, session, check, where, list(checks), lacks, elsewhere)
+def _verify_logged(place: CopyPlace | None, found: FoundRun) -> VerifiedRun:
+    """Checks a run in the log, and compares its copy, if there is one."""
+    record, summary = found.record, found.summary
+    if summary is None:
+        return VerifiedRun(found.run, None, Check(valid=False, events=0, why="there is no record of it"))
+    result = VerifiedRun(found.run, summary.key.session, check_run(record, summary))
+    folder = find_copy(place, summary.run, summary.started_at)
+    if folder is None or not os.path.lexists(os.path.join(folder, SUMMARY)):  # not complete, so it claims nothing
+        return result
+    why = _differs(folder, record, summary)
+    result = result._replace(has_copy=True)
+    if why is None:
+        return result
+    note = Note("copy-differs", None, {"run": found.run, "why": why})
+    return result._replace(findings=(make_finding(note, folder),))
 
 
-def _sum_up(checks: Mapping[Place, Check]) -> tuple[Place | None, Check]:
-    """Returns the place of the first fault, if any, and the check that counts for all places."""
-    if not checks:
-        return None, Check(valid=False, events=0, why="there is no record of it")
-    for where, check in checks.items():
-        if not check.valid:
-            return where, check
-    first, *others = checks.values()
-    anchored = first.anchored or any(check.anchored for check in others)
-    return None, replace(first, anchored=anchored)
-
-
-def _check_log(record: SessionRecord, summary: RunSummary | None, told: Mapping[str, Any] | None) -> Check:
-    """Checks the run as the log has it. `told` is the run.json of its copy."""
-    if summary is not None:
-        kept = None
-        if told and told.get("run") == summary.run:
-            kept = kept_head(told)
-        return check_run(record, summary, kept)
-    after = kept_head(told, "after")
-    first_bad = after.seq + 1 if after else None
-    return Check(valid=False, events=0, first_bad=first_bad, why="the log has its session, and not this run")
-
-
-def _is_of_another_store(told: Mapping[str, Any] | None, store: str | None, record: SessionRecord | None) -> bool:
-    """True when run.json names another store, unless the run follows an event of ours: run.json alone proves little."""
-    if told is None:
-        return False
-    named = told.get("store")
-    if not isinstance(named, str) or named == store:
-        return False
-    after = kept_head(told, "after")
-    if record is None or after is None:
-        return True
-    return after.hash not in record.ends
-
-
-def _what_it_lacks(found: FoundRun) -> str | None:
-    """Describes what an incomplete copy lacks. A full disk or a kill cut it short; what it has is the same as in the
-    log. A copy with a run.json claims to be complete, so it is checked as a whole instead."""
-    folder, record, summary = found.folder, found.record, found.summary
-    if folder is None or record is None or summary is None:
+def find_copy(place: CopyPlace | None, run: str, started_at: str) -> str | None:
+    """Returns the folder of a run's copy. A link is none: we make none."""
+    try:
+        folder = os.path.join(place.path, folder_name(run, started_at)) if place else ""
+    except StoreError:
         return None
-    if os.path.lexists(os.path.join(folder, SUMMARY)):
-        return None
-    lines = load_lines(folder)
-    if lines is None:
-        if os.path.lexists(os.path.join(folder, EVENTS)):
-            return None
-        lines = []
-    fault = compare_copy(lines, record, summary)
-    if fault is None:
-        return SUMMARY if summary.finished_at is not None else None
-    _, why = fault
-    if why != LACKS:
-        return None
-    missing = summary.events - len(lines)
-    noun = "event" if summary.events == 1 else "events"
-    return f"{missing} of {summary.events} {noun}"
+    return folder if os.path.isdir(folder) and not os.path.islink(folder) else None
 
 
-def _check_folder(found: FoundRun, told: Mapping[str, Any] | None) -> Check:
-    """Checks the copy, and compares it with the log."""
-    folder = found.folder or ""
+def _differs(folder: str, record: SessionRecord, summary: RunSummary) -> str | None:
+    """Returns how a copy differs from the log. A copy may lack what came to the run after its end."""
+    check = _check_folder(folder)
+    if not check.valid:
+        return str(check.why) if check.first_bad is None else f"event {check.first_bad}: {check.why}"
+    fault = compare_copy(load_lines(folder) or (), record, summary)
+    if fault is not None:
+        return "event {}: {}".format(*fault)
+    told = load_summary(folder) or {}
+    if summary.finished_at is not None and told.get("finished_at") is None:
+        return "the end of the run is missing"
+    return None
+
+
+def _check_folder(folder: str) -> Check:
+    """Checks the record in a folder by itself: its lines, run.json and outputs."""
     lines = load_lines(folder)
     if lines is None:
         return Check(valid=False, events=0, why="there is no events.jsonl")
+    told = load_summary(folder)
     check = check_copy(lines, told)
-    if found.record is not None and found.summary is not None:
-        fault = compare_copy(lines, found.record, found.summary)
-        if fault is not None:
-            at, why = fault
-            if check.first_bad is None or at < check.first_bad:
-                return Check(valid=False, events=check.events, first_bad=at, why=why)
     if not check.valid:
         return check
-    why = _bad_summary(folder, told, lines, found.summary)
+    why = _bad_summary(folder, told, lines)
     if not why and told:
         why = _bad_output(folder, told)
-    if not why:
-        return check
-    return Check(valid=False, events=check.events, why=why)
+    return replace(check, valid=False, anchored=False, why=why) if why else check
 
 
-def _bad_summary(
-    folder: str, told: Mapping[str, Any] | None, lines: list[str], summary: RunSummary | None
-) -> str | None:
-    """Returns the fault of run.json, if any. A run that has not ended has none; else it must fit the events."""
+def _bad_summary(folder: str, told: Mapping[str, Any] | None, lines: Sequence[str]) -> str | None:
+    """Returns the fault of run.json, if any: it must fit the events. A run that has not ended has none."""
     if told is None:
-        if os.path.lexists(os.path.join(folder, SUMMARY)):
-            return f"{SUMMARY} cannot be read"
-        return None
-    if summary is not None:
-        return compare_summary(told, summary)
-    run = str(told.get("run"))
-    from_lines = SessionRecord.of_lines(lines).find(run)
-    if not from_lines:
-        return f"{SUMMARY} is of another run"
-    return compare_summary(told, from_lines, alone=True)
+        return f"{SUMMARY} cannot be read" if os.path.lexists(os.path.join(folder, SUMMARY)) else None
+    summary = SessionRecord.of_lines(lines).find(str(told.get("run")))
+    return compare_summary(told, summary) if summary else f"{SUMMARY} is of another run"
 
 
 def _bad_output(folder: str, told: Mapping[str, Any]) -> str | None:
@@ -314,36 +275,20 @@ def _hash_file(path: str) -> str:
 
 
 async def verify_store(runtime: Runtime) -> VerifiedStore:
-    """Checks every session of the log, every run in it, and every copy."""
-    folders = folders_by_run(runtime)
+    """Checks every session of the log and every run in it, and compares their copies."""
+    place = find_copies(runtime)
     found = VerifiedStore([], [])
-    known: dict[str | None, SessionRecord] = {}
-    async with opened(runtime) as (log, place):
-        store = store_id(place)
-        if log is not None:
-            for info in await all_sessions(log):
-                record = await read_session(log, info.key)
-                session = info.key.session
-                found.sessions.append(VerifiedSession(session, check_session(record)))
-                found.runs.extend(_verify_runs(record, folders, store))
-                bare = SessionRecord(info.key, (), record.head)  # only that it exists, and where its runs end
-                bare.ends = record.ends
-                known[session] = bare
-            for orphan in await log.orphans():
-                _add_orphan(found.sessions, orphan)
-    for run, folder in folders.items():
-        session = named_session(load_summary(folder))
-        copied = FoundRun(run, known.get(session), None, folder)
-        found.runs.append(_verify_found(copied, store))
+    async with opened(runtime) as (log, _):
+        if log is None:
+            return found
+        for info in await all_sessions(log):
+            record = await read_session(log, info.key)
+            found.sessions.append(VerifiedSession(info.key.session, check_session(record)))
+            for summary in record.runs:
+                found.runs.append(_verify_logged(place, FoundRun(summary.run, record, summary)))
+        for orphan in await log.orphans():
+            _add_orphan(found.sessions, orphan)
     return found
-
-
-def _verify_runs(record: SessionRecord, folders: dict[str, str], store: str | None) -> Iterator[VerifiedRun]:
-    """Checks the runs of a session. Takes their copies from `folders`, so that those of no session are left."""
-    for summary in record.runs:
-        folder = folders.pop(summary.run, None)
-        run = FoundRun(summary.run, record, summary, folder)
-        yield _verify_found(run, store)
 
 
 def _add_orphan(sessions: list[VerifiedSession], orphan: OrphanedEvents) -> None:
