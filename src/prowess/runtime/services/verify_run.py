@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from prowess._internal.files import open_regular
 from prowess.core.codec import to_json
 from prowess.core.ports import EventLog
-from prowess.core.values import OrphanedEvents
+from prowess.core.values import OrphanedEvents, SessionKey
 from prowess.errors import StoreError
 from prowess.records.audit import (
     LACKS,
@@ -33,6 +33,7 @@ from prowess.runtime.services.find_run import (
     FoundRun,
     RunEvents,
     events_of,
+    find_key,
     find_run,
     folders_by_run,
     load_lines,
@@ -77,8 +78,11 @@ class VerifiedRun(NamedTuple):
 
 
 class VerifiedSession(NamedTuple):
+    """Result for a session. `key` is None if only events or a row of it were found."""
+
     session: str
     check: Check
+    key: SessionKey | None = None
 
     def to_json(self) -> VerifiedSessionRow:
         return {"session": self.session, **_check_row(self.check)}
@@ -156,11 +160,21 @@ async def _verify(log: EventLog | None, place: str, found: FoundRun) -> Verified
     result = _verify_found(found, store_id(place))
     if log is None or not result.check.valid:
         return result
+    key = _key(found)
     for orphan in await log.orphans():
-        if (orphan.tenant, orphan.session) == ("default", result.session):
+        if key is not None and orphan.is_of(key):
             check = _with_orphan(result.check, orphan)
             return result._replace(check=check, where="log")
     return result
+
+
+def _key(found: FoundRun) -> SessionKey | None:
+    """Returns the session of a run, as the log or the copy names it."""
+    if found.record is not None:
+        return found.record.key
+    if found.folder is None:
+        return None
+    return find_key(found.folder, load_summary(found.folder))
 
 
 def _verify_found(found: FoundRun, store: str | None) -> VerifiedRun:
@@ -317,23 +331,23 @@ async def verify_store(runtime: Runtime) -> VerifiedStore:
     """Checks every session of the log, every run in it, and every copy."""
     folders = folders_by_run(runtime)
     found = VerifiedStore([], [])
-    known: dict[str | None, SessionRecord] = {}
+    known: dict[SessionKey | None, SessionRecord] = {}
     async with opened(runtime) as (log, place):
         store = store_id(place)
         if log is not None:
             for info in await all_sessions(log):
                 record = await read_session(log, info.key)
-                session = info.key.session
-                found.sessions.append(VerifiedSession(session, check_session(record)))
+                found.sessions.append(VerifiedSession(info.key.session, check_session(record), info.key))
                 found.runs.extend(_verify_runs(record, folders, store))
                 bare = SessionRecord(info.key, (), record.head)  # only that it exists, and where its runs end
                 bare.ends = record.ends
-                known[session] = bare
+                known[info.key] = bare
             for orphan in await log.orphans():
                 _add_orphan(found.sessions, orphan)
     for run, folder in folders.items():
-        session = named_session(load_summary(folder))
-        copied = FoundRun(run, known.get(session), None, folder)
+        told = load_summary(folder)
+        key = find_key(folder, told) if told else None
+        copied = FoundRun(run, known.get(key), None, folder)
         found.runs.append(_verify_found(copied, store))
     return found
 
@@ -349,7 +363,7 @@ def _verify_runs(record: SessionRecord, folders: dict[str, str], store: str | No
 def _add_orphan(sessions: list[VerifiedSession], orphan: OrphanedEvents) -> None:
     """Adds stray events to the row of their session, if there is one. An earlier fault of the row stays."""
     for place, row in enumerate(sessions):
-        if (orphan.tenant, orphan.session) == ("default", row.session) and not orphan.orphaned:
+        if row.key is not None and orphan.is_of(row.key) and not orphan.orphaned:
             if row.check.valid:
                 check = _with_orphan(row.check, orphan)
                 sessions[place] = row._replace(check=check)
