@@ -20,7 +20,7 @@ from typing import NoReturn, TypeVar
 from prowess.core.events import Envelope
 from prowess.core.values import Lease, SessionKey
 from prowess.errors import StoreError
-from prowess.stores.foreign_copy import BOUNDS, Bounds, check_database, connect, copy_database, too_large
+from prowess.stores.foreign_copy import BOUNDS, Bounds, check_database, connect, copy_database, damaged, too_large
 from prowess.stores.sqlite import SqliteEventLog, store_error
 
 T = TypeVar("T")
@@ -165,6 +165,8 @@ class ForeignCopy:
         code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # text that is not UTF-8 has none
         if code == sqlite3.SQLITE_TOOBIG:
             return too_large(self.path, f"has a value of more than {self._bounds.line_bytes} bytes")
+        if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+            return damaged(self.path, str(error))
         if code != sqlite3.SQLITE_INTERRUPT:
             return store_error(error, self.path)
         if self._stopped.is_set():
