@@ -27,7 +27,7 @@ from prowess.core.values import Lease, SessionKey
 from prowess.errors import StoreError
 from prowess.records.audit import check_session, read_session
 from prowess.records.sessions import all_sessions
-from prowess.stores.foreign_copy import BOUNDS, Bounds, connect
+from prowess.stores.foreign_copy import BOUNDS, ForeignBounds, connect
 from prowess.stores.foreign_sqlite import ForeignCopy, ForeignLog, open_foreign
 from prowess.stores.migrations import SQLITE
 from prowess.stores.sqlite import SqliteEventLog, migrate
@@ -96,7 +96,7 @@ def read(path: Path, copies: Path) -> Texts:
     return asyncio.run(go())
 
 
-def failure(path: Path, copies: Path, bounds: Bounds = BOUNDS) -> StoreError:
+def failure(path: Path, copies: Path, bounds: ForeignBounds = BOUNDS) -> StoreError:
     async def go() -> None:
         async with open_foreign(path, bounds=bounds, folder=str(copies)) as log:
             await lines_of(log)
@@ -251,8 +251,25 @@ def test_only_regular_files_are_opened(db: Path, copies: Path, suffix: str, kind
     assert failure(db, copies).code == "store-foreign-file"
 
 
-def test_a_file_that_is_not_there_is_said_not_to_be(db: Path, copies: Path) -> None:
-    assert failure(db.parent / "none.db", copies).code == "store-unavailable"
+@pytest.mark.parametrize("name", ["none.db", "none/none.db", "nu\0l.db", "prowess.db/more.db", "x" * 300])
+def test_a_file_that_is_not_there_is_said_not_to_be(db: Path, copies: Path, name: str) -> None:
+    assert failure(db.parent / name, copies).code == "store-unavailable"
+
+
+def test_where_no_copy_can_be_made_it_is_said(db: Path, copies: Path) -> None:
+    copies.rmdir()
+    with pytest.raises(StoreError, match=r"A copy of .* cannot be made") as caught, ForeignCopy(db, folder=str(copies)):
+        pass
+    assert caught.value.code == "store-unavailable"
+
+
+def test_a_record_that_is_refused_leaves_no_thread(db: Path, copies: Path) -> None:
+    before = threading.enumerate()
+    change(db, "CREATE TABLE more (a)")
+    failure(db, copies)
+    for thread in set(threading.enumerate()) - set(before):
+        thread.join(GUARD_S)
+        assert not thread.is_alive()
 
 
 def test_a_file_that_changes_meanwhile_is_not_read(db: Path, copies: Path) -> None:
@@ -369,16 +386,16 @@ def test_text_that_is_none_is_an_error(db: Path, copies: Path) -> None:
 @pytest.mark.parametrize(
     "bounds",
     [
-        Bounds(db_bytes=4096),
-        Bounds(wal_bytes=0),
-        Bounds(line_bytes=1 << 16),
-        Bounds(session_bytes=1 << 16),
-        Bounds(sessions=1),
-        Bounds(events=5),
+        ForeignBounds(db_bytes=4096),
+        ForeignBounds(wal_bytes=0),
+        ForeignBounds(line_bytes=1 << 16),
+        ForeignBounds(session_bytes=1 << 16),
+        ForeignBounds(sessions=1),
+        ForeignBounds(events=5),
     ],
     ids=["db", "wal", "line", "session", "sessions", "events"],
 )
-def test_more_than_real_use_needs_is_refused(db: Path, copies: Path, bounds: Bounds) -> None:
+def test_more_than_real_use_needs_is_refused(db: Path, copies: Path, bounds: ForeignBounds) -> None:
     change(db, "UPDATE events SET line = printf('%.100000c', 'x') WHERE seq = 2")
     with closing(sqlite3.connect(db)) as reader:
         reader.execute("SELECT * FROM events").fetchone()
@@ -386,8 +403,22 @@ def test_more_than_real_use_needs_is_refused(db: Path, copies: Path, bounds: Bou
         assert failure(db, copies, bounds).code == "store-foreign-large"
 
 
+def test_sessions_beside_one_that_is_too_large_are_read(db: Path, copies: Path) -> None:
+    change(db, "UPDATE events SET line = printf('%.100000c', 'x') WHERE seq = 2 AND session = 's'")
+
+    async def go() -> None:
+        async with open_foreign(db, bounds=ForeignBounds(line_bytes=1 << 16), folder=str(copies)) as log:
+            ours, theirs = await all_sessions(log)
+            assert len([line async for line in log.lines(theirs.key)]) == 3
+            with pytest.raises(StoreError, match="Session 's' is not read whole") as caught:
+                await read_session(log, ours.key)
+            assert caught.value.code == "store-foreign-large"
+
+    asyncio.run(go())
+
+
 def test_a_copy_that_does_not_fit_is_not_begun(db: Path, copies: Path) -> None:
-    assert failure(db, copies, Bounds(spare_bytes=1 << 60)).code == "store-full"
+    assert failure(db, copies, ForeignBounds(spare_bytes=1 << 60)).code == "store-full"
 
 
 def test_a_small_file_that_describes_endless_rows_is_refused(db: Path, copies: Path) -> None:
@@ -458,7 +489,7 @@ def test_closing_ends_a_statement(db: Path, copies: Path) -> None:
 
 
 def test_a_statement_that_never_ends_is_ended(db: Path, copies: Path) -> None:
-    bounds = Bounds(steps=10_000_000)
+    bounds = ForeignBounds(steps=10_000_000)
     with pytest.raises(StoreError, match="steps") as caught, ForeignCopy(db, bounds=bounds) as copy:
         copy.run(lambda connection: connection.execute(_ENDLESS))
     assert caught.value.code == "store-foreign-large"

@@ -26,8 +26,8 @@ from prowess.stores.migrations import SQLITE
 from prowess.stores.sqlite import migrate
 
 
-class Bounds(NamedTuple):
-    """Bounds of a foreign database. Real use stays far below them."""
+class ForeignBounds(NamedTuple):
+    """ForeignBounds of a foreign database. Real use stays far below them."""
 
     db_bytes: int = 8 << 30
     wal_bytes: int = 1 << 30
@@ -39,7 +39,7 @@ class Bounds(NamedTuple):
     steps: int = 5_000_000_000  # of SQLite's virtual machine, for one request
 
 
-BOUNDS = Bounds()
+BOUNDS = ForeignBounds()
 
 _SUFFIXES = ("", "-wal", "-journal")
 _ATTEMPTS, _BETWEEN_S = 5, 0.05
@@ -83,7 +83,7 @@ def damaged(path: str, why: str) -> StoreError:
 # --- the copy
 
 
-def copy_database(path: str, copy: str, bounds: Bounds, stopped: threading.Event) -> None:
+def copy_database(path: str, copy: str, bounds: ForeignBounds, stopped: threading.Event) -> None:
     """Copies the file and its `-wal` as of one moment. StoreError if it changes meanwhile."""
     for _ in range(_ATTEMPTS):
         if _copy_once(path, copy, bounds, stopped):
@@ -97,7 +97,7 @@ def copy_database(path: str, copy: str, bounds: Bounds, stopped: threading.Event
     )
 
 
-def _copy_once(path: str, copy: str, bounds: Bounds, stopped: threading.Event) -> bool:
+def _copy_once(path: str, copy: str, bounds: ForeignBounds, stopped: threading.Event) -> bool:
     """Returns False if something changed meanwhile."""
     before = [_state(path + suffix) for suffix in _SUFFIXES]
     if before[-1] is not None:
@@ -125,7 +125,7 @@ def _copy_once(path: str, copy: str, bounds: Bounds, stopped: threading.Event) -
 def _opened(path: str) -> BinaryIO | None:
     try:
         return open(open_regular(path), "rb")
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # no name has a NUL
         return None
     except NotRegular as error:
         raise StoreError(
@@ -169,7 +169,7 @@ _State = tuple[int, int, int, int]
 def _state(path: str) -> _State | None:
     try:
         return _state_of(os.stat(path, follow_symlinks=False))
-    except OSError:
+    except (OSError, ValueError):
         return None
 
 
@@ -209,7 +209,7 @@ def _check_first_page(path: str, page: bytes, page_bytes: int) -> None:
 # --- the database
 
 
-def connect(copy: str, bounds: Bounds) -> sqlite3.Connection:
+def connect(copy: str, bounds: ForeignBounds) -> sqlite3.Connection:
     """Opens the copy, and sets what must hold before the first statement reads it."""
     connection = sqlite3.connect(copy, isolation_level=None, check_same_thread=False)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.line_bytes)
@@ -222,7 +222,7 @@ def connect(copy: str, bounds: Bounds) -> sqlite3.Connection:
     return connection
 
 
-def check_database(connection: sqlite3.Connection, path: str, bounds: Bounds = BOUNDS) -> None:
+def check_database(connection: sqlite3.Connection, path: str, bounds: ForeignBounds = BOUNDS) -> None:
     """Checks the schema and the structure, brings the database up to date, and checks the types, counts and lengths of
     its values. `path` is for the errors."""
     schema = _schema(connection)
