@@ -691,6 +691,12 @@ def test_a_file_that_is_no_database_is_left_as_it_is(db: Path, content: bytes) -
     assert [path.name for path in db.parent.iterdir()] == ["prowess.db"]
 
 
+def test_a_schema_that_is_not_even_text_is_said_to_be_damaged(db: Path) -> None:
+    fill(db, "a")
+    db.write_bytes(db.read_bytes().replace(b"tablecounters", b"table\xbc\xffunters"))
+    assert failure(db, lambda log: log.lease(KEY)).code == "store-corrupt"
+
+
 def test_a_damaged_file_is_left_as_it_is(db: Path) -> None:
     fill(db, *("x" * 3_000 for _ in range(50)))
     content = bytearray(db.read_bytes())

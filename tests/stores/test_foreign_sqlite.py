@@ -510,6 +510,8 @@ def test_a_statement_that_never_ends_is_ended(db: Path, copies: Path) -> None:
         lambda content: content[:100] + random.Random(0).randbytes(len(content) - 100),
         lambda content: b"SQLite format 2\0" + content[16:],
         lambda content: content[:16] + b"\0\3" + content[18:],
+        lambda content: content[:18] + b"\3\3" + content[20:],
+        lambda content: content.replace(b"tablecounters", b"table\xbc\xffunters"),
         lambda content: content[:28] + b"\xff\xff\xff\xfe" + content[32:],
     ],
 )

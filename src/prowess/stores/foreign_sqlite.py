@@ -34,6 +34,8 @@ from prowess.stores.sqlite import SqliteEventLog, store_error
 T = TypeVar("T")
 
 _STEPS_PER_TICK = 100_000
+# A header can say that its format is not to be written, and text that is not UTF-8 fails in a function.
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_ERROR)
 _TOO_LARGE = "store-foreign-large"
 
 
@@ -141,7 +143,7 @@ class ForeignCopy:
         self._ticks = 0
         try:
             return work(self._connection or self._open())
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # a message of SQLite can quote bytes of the file
             raise self._explain(error) from error
         except OSError as error:
             raise StoreError(
@@ -194,11 +196,11 @@ class ForeignCopy:
     def _is_over(self) -> bool:
         return self._stopped.is_set() or self._ticks * _STEPS_PER_TICK > self._bounds.steps
 
-    def _explain(self, error: sqlite3.Error) -> StoreError:
+    def _explain(self, error: sqlite3.Error | UnicodeDecodeError) -> StoreError:
         code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # text that is not UTF-8 has none
         if code == sqlite3.SQLITE_TOOBIG:
             return too_large(self.path, f"has a value of more than {self._bounds.line_bytes} bytes")
-        if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+        if code & 0xFF in _DAMAGED:
             return damaged(self.path, str(error))
         if code != sqlite3.SQLITE_INTERRUPT:
             return store_error(error, self.path)
