@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +69,42 @@ def test_a_run_is_listed_read_and_verified(runtime: Runtime, tmp_path: Path) -> 
         assert (await read_run(runtime, run)).damage is None, "the log is read, and it is whole"
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("owner", [{"tenant": "other"}, {"app": "other"}, {"user": "other"}])
+def test_what_is_cut_off_is_not_valid_whoever_owns_it(runtime: Runtime, tmp_path: Path, owner: dict[str, Any]) -> None:
+    """A row that counts fewer events than are there, with the hash of the last one that it counts."""
+
+    async def go() -> None:
+        own = await play(runtime)
+        model = ScriptedModel([{"text": "Hello."}])
+        async with runtime.open_session(session=KEY.session, model=model, **owner) as session:
+            await session.run("Say hello")
+        theirs = (await list_runs(runtime, limit=1)).runs[0].run
+        with closing(sqlite3.connect(tmp_path / ".agent" / "prowess.db")) as database, database:
+            (part,) = owner
+            (line,) = database.execute(f"SELECT line FROM events WHERE {part} = 'other' AND seq = 3").fetchone()
+            head = json.loads(line)["hash"]
+            database.execute(f"UPDATE sessions SET seq = 3, hash = ? WHERE {part} = 'other'", (head,))
+        shutil.rmtree(tmp_path / ".agent" / "runs")  # a copy would show it, too
+        assert not (await verify_run(runtime, theirs)).check.valid
+        assert (await verify_run(runtime, own)).check.valid
+        found = await verify_store(runtime)
+        wrong = [session for session in found.sessions if not session.check.valid]
+        assert [(each.session, each.check.first_bad) for each in wrong] == [(KEY.session, 4)]
+        assert f"of {part} 'other'" in str(wrong[0].check.why)
+        assert len(found.sessions) == 2
+
+    asyncio.run(go())
+
+
+def test_a_session_whose_key_is_not_text_is_not_valid(runtime: Runtime, tmp_path: Path) -> None:
+    asyncio.run(play(runtime))
+    with closing(sqlite3.connect(tmp_path / ".agent" / "prowess.db")) as database, database:
+        for table in ("sessions", "events"):
+            database.execute(f"UPDATE {table} SET tenant = CAST(tenant AS BLOB)")
+    (row,) = asyncio.run(verify_store(runtime)).sessions
+    assert not row.check.valid and "not text" in str(row.check.why)
 
 
 def test_a_run_is_replayed_with_an_approver_that_is_handed_in(runtime: Runtime, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -690,6 +691,12 @@ def test_a_file_that_is_no_database_is_left_as_it_is(db: Path, content: bytes) -
     assert [path.name for path in db.parent.iterdir()] == ["prowess.db"]
 
 
+def test_a_schema_that_is_not_even_text_is_said_to_be_damaged(db: Path) -> None:
+    fill(db, "a")
+    db.write_bytes(db.read_bytes().replace(b"tablecounters", b"table\xbc\xffunters"))
+    assert failure(db, lambda log: log.lease(KEY)).code == "store-corrupt"
+
+
 def test_a_damaged_file_is_left_as_it_is(db: Path) -> None:
     fill(db, *("x" * 3_000 for _ in range(50)))
     content = bytearray(db.read_bytes())
@@ -765,6 +772,39 @@ def test_events_outside_of_what_a_session_counts_are_found(db: Path, statement: 
     fill(db, "a", "b", "c")
     change(db, statement)
     assert orphans(db) == [OrphanedEvents("default", KEY.session, events, first, orphaned=False)]
+
+
+@pytest.mark.parametrize("part", ["tenant", "app", "user", "session"])
+def test_a_session_whose_key_is_not_text_is_found(db: Path, part: str) -> None:
+    fill(db, "a", "b", "c")
+    other = SessionKey(session="other")
+    asyncio.run(add(db, other, "d"))
+    for table in ("sessions", "events"):
+        change(db, f"UPDATE {table} SET {part} = CAST({part} AS BLOB) WHERE session = 's'")
+    key: dict[str, Any] = {"tenant": "default", "app": "default", "user": "default", "session": KEY.session}
+    key[part] = str(key[part].encode())
+    assert orphans(db) == [OrphanedEvents(**key, unnamed=True)]
+
+    async def look() -> None:
+        async with opened(db) as log:
+            assert [info.key for info in await all_sessions(log)] == [other]
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize("part", ["tenant", "app", "user", "session"])
+def test_events_are_found_under_their_whole_key(db: Path, part: str) -> None:
+    other = replace(KEY, **{part: "other"})
+    fill(db, "a", "b", "c")
+    asyncio.run(add(db, other, "d", "e"))
+    change(db, f"UPDATE sessions SET seq = 1 WHERE {part} = 'other'")
+    (found,) = orphans(db)
+    assert (found.events, found.first) == (1, 2) and found.is_of(other) and not found.is_of(KEY)
+
+
+async def add(db: Path, key: SessionKey, *given: str) -> None:
+    async with opened(db) as log:
+        await log.append(key, 0, await log.lease(key), notes(*given, key=key))
 
 
 PAST, FUTURE = "2020-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"

@@ -359,8 +359,8 @@ class SessionInfo:
 
 class OrphanedEvents(NamedTuple):
     """Events that cannot be reached by reading a session: the session's row is missing (`orphaned`), or they are
-    outside the range that the row counts. Also reports an expiry in the row that no API call set. Names are as stored
-    and may not be a valid key."""
+    outside the range that the row counts. Also reports an expiry in the row that no API call set, and a row whose key
+    is not text (`unnamed`). Names are as stored and may not be a valid key."""
 
     tenant: str
     session: str
@@ -368,6 +368,14 @@ class OrphanedEvents(NamedTuple):
     first: int | None = None
     orphaned: bool = False
     expiry: str | None = None
+    app: str = "default"
+    user: str = "default"
+    unnamed: bool = False
+
+    def is_of(self, key: SessionKey) -> bool:
+        """True if they are stored under this key."""
+        stored = (self.tenant, self.app, self.user, self.session)
+        return stored == (key.tenant, key.app, key.user, key.session) and not self.unnamed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

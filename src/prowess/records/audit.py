@@ -187,9 +187,10 @@ def _next_line(lines: Sequence[LogLine], text: str | None) -> LogLine:
 
 def explain_orphan(orphan: OrphanedEvents) -> str:
     """Returns the reason why a row or its events are suspicious."""
-    owner = ""
-    if orphan.tenant != "default":
-        owner = f" of tenant '{orphan.tenant}'"
+    parts = {"user": orphan.user, "tenant": orphan.tenant, "app": orphan.app}
+    owner = "".join(f" of {part} '{name[:100]}'" for part, name in parts.items() if name != "default")
+    if orphan.unnamed:
+        return f"its row{owner} has a key that is not text, so no session has it"
     if orphan.expiry is not None:
         return f"its row{owner} has an expiry that was not set by Prowess ({orphan.expiry[:100]}); it does not count"
     number = orphan.events

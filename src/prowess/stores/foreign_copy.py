@@ -20,13 +20,14 @@ from functools import cache
 from typing import BinaryIO, NamedTuple
 
 from prowess._internal.files import NotRegular, open_regular
+from prowess.core.values import SessionKey
 from prowess.errors import StoreError
 from prowess.stores.migrations import SQLITE
 from prowess.stores.sqlite import migrate
 
 
-class Bounds(NamedTuple):
-    """Bounds of a foreign database. Real use stays far below them."""
+class ForeignBounds(NamedTuple):
+    """ForeignBounds of a foreign database. Real use stays far below them."""
 
     db_bytes: int = 8 << 30
     wal_bytes: int = 1 << 30
@@ -38,7 +39,7 @@ class Bounds(NamedTuple):
     steps: int = 5_000_000_000  # of SQLite's virtual machine, for one request
 
 
-BOUNDS = Bounds()
+BOUNDS = ForeignBounds()
 
 _SUFFIXES = ("", "-wal", "-journal")
 _ATTEMPTS, _BETWEEN_S = 5, 0.05
@@ -74,10 +75,15 @@ def too_large(path: str, what: str) -> StoreError:
     )
 
 
+def damaged(path: str, why: str) -> StoreError:
+    what = f"{path} is damaged or no database: {why}."
+    return StoreError(what, code="store-corrupt", hint="Ask who wrote it for another copy.")
+
+
 # --- the copy
 
 
-def copy_database(path: str, copy: str, bounds: Bounds, stopped: threading.Event) -> None:
+def copy_database(path: str, copy: str, bounds: ForeignBounds, stopped: threading.Event) -> None:
     """Copies the file and its `-wal` as of one moment. StoreError if it changes meanwhile."""
     for _ in range(_ATTEMPTS):
         if _copy_once(path, copy, bounds, stopped):
@@ -91,7 +97,7 @@ def copy_database(path: str, copy: str, bounds: Bounds, stopped: threading.Event
     )
 
 
-def _copy_once(path: str, copy: str, bounds: Bounds, stopped: threading.Event) -> bool:
+def _copy_once(path: str, copy: str, bounds: ForeignBounds, stopped: threading.Event) -> bool:
     """Returns False if something changed meanwhile."""
     before = [_state(path + suffix) for suffix in _SUFFIXES]
     if before[-1] is not None:
@@ -119,7 +125,7 @@ def _copy_once(path: str, copy: str, bounds: Bounds, stopped: threading.Event) -
 def _opened(path: str) -> BinaryIO | None:
     try:
         return open(open_regular(path), "rb")
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # no name has a NUL
         return None
     except NotRegular as error:
         raise StoreError(
@@ -163,7 +169,7 @@ _State = tuple[int, int, int, int]
 def _state(path: str) -> _State | None:
     try:
         return _state_of(os.stat(path, follow_symlinks=False))
-    except OSError:
+    except (OSError, ValueError):
         return None
 
 
@@ -182,7 +188,7 @@ def _check_first_pages(path: str, copy: str) -> None:
     with suppress(FileNotFoundError), open(copy + "-wal", "rb") as wal:
         start = wal.read(_WAL_HEADER)
         if len(start) == _WAL_HEADER and int.from_bytes(start[8:12], "big") != page_bytes:
-            raise _damaged(path, "its -wal has pages of another size")
+            raise damaged(path, "its -wal has pages of another size")
         place = _WAL_HEADER
         while wal.seek(place) and (frame := wal.read(_FRAME_HEADER + _HEADER_BYTES)):
             if int.from_bytes(frame[:4], "big") == 1:
@@ -192,23 +198,18 @@ def _check_first_pages(path: str, copy: str) -> None:
 
 def _check_first_page(path: str, page: bytes, page_bytes: int) -> None:
     if len(page) < _HEADER_BYTES or not page.startswith(b"SQLite format 3\0"):
-        raise _damaged(path, "it does not begin as one")
+        raise damaged(path, "it does not begin as one")
     if page[16:18] != (page_bytes & 0xFFFF or 1).to_bytes(2, "big") or page_bytes not in _PAGE_SIZES:
-        raise _damaged(path, "its pages have no size that is possible")
+        raise damaged(path, "its pages have no size that is possible")
     encoding, kind, entries = page[56:60], page[100], int.from_bytes(page[103:105], "big")
     if encoding not in _UTF_8 or kind != _LEAF or entries > _MOST_ENTRIES:
         raise _other_schema(path)
 
 
-def _damaged(path: str, why: str) -> StoreError:
-    what = f"{path} is damaged or no database: {why}."
-    return StoreError(what, code="store-corrupt", hint="Ask who wrote it for another copy.")
-
-
 # --- the database
 
 
-def connect(copy: str, bounds: Bounds) -> sqlite3.Connection:
+def connect(copy: str, bounds: ForeignBounds) -> sqlite3.Connection:
     """Opens the copy, and sets what must hold before the first statement reads it."""
     connection = sqlite3.connect(copy, isolation_level=None, check_same_thread=False)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.line_bytes)
@@ -221,7 +222,7 @@ def connect(copy: str, bounds: Bounds) -> sqlite3.Connection:
     return connection
 
 
-def check_database(connection: sqlite3.Connection, path: str, bounds: Bounds = BOUNDS) -> None:
+def check_database(connection: sqlite3.Connection, path: str, bounds: ForeignBounds = BOUNDS) -> None:
     """Checks the schema and the structure, brings the database up to date, and checks the types, counts and lengths of
     its values. `path` is for the errors."""
     schema = _schema(connection)
@@ -233,7 +234,7 @@ def check_database(connection: sqlite3.Connection, path: str, bounds: Bounds = B
         raise _other_schema(path)
     (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if found != "ok":
-        raise _damaged(path, found[:200])
+        raise damaged(path, found[:200])
     migrate(connection, path, "")
     for table, most in (("sessions", bounds.sessions), ("events", bounds.events)):
         # Not count(*) of the table, which is one step that a progress handler does not end.
@@ -242,11 +243,20 @@ def check_database(connection: sqlite3.Connection, path: str, bounds: Bounds = B
         if rows > most:
             raise too_large(path, f"has more than {most} {table}")
         if connection.execute(_WRONG[table]).fetchone() is not None:
-            raise StoreError(
-                f"{path} has a row of {table} with values that Prowess does not write.",
-                code="store-foreign-rows",
-                hint="Somebody edited it. Ask who wrote it for another copy.",
-            )
+            raise _wrong_row(path, f"a row of {table} has values of other types or lengths.")
+    for tenant, app, user, session in connection.execute("SELECT tenant, app, user, session FROM sessions"):
+        try:
+            SessionKey(tenant=tenant, app=app, user=user, session=session)
+        except StoreError as error:
+            raise _wrong_row(path, error.message) from error
+
+
+def _wrong_row(path: str, why: str) -> StoreError:
+    return StoreError(
+        f"{path} has values that Prowess does not write: {why}",
+        code="store-foreign-rows",
+        hint="Somebody edited it. Ask who wrote it for another copy.",
+    )
 
 
 def _other_schema(path: str) -> StoreError:

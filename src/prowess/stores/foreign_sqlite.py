@@ -20,15 +20,28 @@ from typing import NoReturn, TypeVar
 from prowess.core.events import Envelope
 from prowess.core.values import Lease, SessionKey
 from prowess.errors import StoreError
-from prowess.stores.foreign_copy import BOUNDS, Bounds, check_database, connect, copy_database, too_large
+from prowess.stores.foreign_copy import (
+    BOUNDS,
+    ForeignBounds,
+    check_database,
+    connect,
+    copy_database,
+    damaged,
+    too_large,
+)
 from prowess.stores.sqlite import SqliteEventLog, store_error
 
 T = TypeVar("T")
 
 _STEPS_PER_TICK = 100_000
+# A header can say that its format is not to be written, and text that is not UTF-8 fails in a function.
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_ERROR)
+_TOO_LARGE = "store-foreign-large"
 
 
-def open_foreign(path: str | os.PathLike[str], *, bounds: Bounds = BOUNDS, folder: str | None = None) -> ForeignLog:
+def open_foreign(
+    path: str | os.PathLike[str], *, bounds: ForeignBounds = BOUNDS, folder: str | None = None
+) -> ForeignLog:
     """Returns the reading side of an event log, over a copy of the file. The copy is made in `folder`, else where
     temporary files lie, by `async with` or on first use. Close it after use."""
     return ForeignLog(path, bounds=bounds, folder=folder)
@@ -37,22 +50,34 @@ def open_foreign(path: str | os.PathLike[str], *, bounds: Bounds = BOUNDS, folde
 class ForeignLog(SqliteEventLog):
     """Event log that is only read. Every write is StoreError `store-foreign`."""
 
-    def __init__(self, path: str | os.PathLike[str], *, bounds: Bounds, folder: str | None) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, bounds: ForeignBounds, folder: str | None) -> None:
         super().__init__(path, answers_since=None)
         self._bounds = bounds
         self._copy = ForeignCopy(path, bounds=bounds, folder=folder)
 
     async def __aenter__(self) -> ForeignLog:
-        await super().__aenter__()
+        opened = False
+        try:
+            await super().__aenter__()
+            opened = True
+        finally:
+            if not opened:
+                await self.close()  # ends the thread, and what it does
         return self
 
     async def lines(self, key: SessionKey, *, after_seq: int = 0) -> AsyncIterator[str]:
         size = 0
-        async for line in super().lines(key, after_seq=after_seq):
-            size += len(line)
-            if size > self._bounds.session_bytes:
-                raise too_large(self.path, f"has more than {self._bounds.session_bytes} bytes in '{key.session}'")
-            yield line
+        try:
+            async for line in super().lines(key, after_seq=after_seq):
+                size += len(line)
+                if size > self._bounds.session_bytes:
+                    raise too_large(self.path, f"has more than {self._bounds.session_bytes} bytes of events")
+                yield line
+        except StoreError as error:
+            if error.code != _TOO_LARGE:
+                raise
+            what = f"Session '{key.session}' is not read whole: {error.message}"
+            raise StoreError(what, code=_TOO_LARGE, hint=error.hint) from error
 
     async def lease(self, key: SessionKey, owner: str = "") -> Lease:
         self._refuse()
@@ -95,7 +120,9 @@ class ForeignCopy:
     """Checked copy of a foreign database, for code that is not async. Call `run` from one thread at a time, and `stop`
     from any."""
 
-    def __init__(self, path: str | os.PathLike[str], *, bounds: Bounds = BOUNDS, folder: str | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, bounds: ForeignBounds = BOUNDS, folder: str | None = None
+    ) -> None:
         self.path: str = os.path.abspath(path)
         self._bounds = bounds
         self._folder = folder
@@ -117,8 +144,14 @@ class ForeignCopy:
         self._ticks = 0
         try:
             return work(self._connection or self._open())
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # a message of SQLite can quote bytes of the file
             raise self._explain(error) from error
+        except OSError as error:
+            raise StoreError(
+                f"A copy of {self.path} cannot be made: {error}.",
+                code="store-unavailable",
+                hint="Set TMPDIR to a folder that can be written and has room.",
+            ) from error
 
     def stop(self) -> None:
         """Ends the statement that runs, and refuses others. Call `close` after it."""
@@ -141,6 +174,8 @@ class ForeignCopy:
         try:
             copy = os.path.join(folder, "prowess.db")
             copy_database(self.path, copy, self._bounds, self._stopped)
+            if self._stopped.is_set():
+                raise self._closed()
             self._connection = connection = connect(copy, self._bounds)
             connection.set_progress_handler(self._tick, _STEPS_PER_TICK)
             check_database(connection, self.path, self._bounds)
@@ -162,17 +197,22 @@ class ForeignCopy:
     def _is_over(self) -> bool:
         return self._stopped.is_set() or self._ticks * _STEPS_PER_TICK > self._bounds.steps
 
-    def _explain(self, error: sqlite3.Error) -> StoreError:
+    def _explain(self, error: sqlite3.Error | UnicodeDecodeError) -> StoreError:
         code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # text that is not UTF-8 has none
         if code == sqlite3.SQLITE_TOOBIG:
             return too_large(self.path, f"has a value of more than {self._bounds.line_bytes} bytes")
+        if code & 0xFF in _DAMAGED:
+            return damaged(self.path, str(error))
         if code != sqlite3.SQLITE_INTERRUPT:
             return store_error(error, self.path)
         if self._stopped.is_set():
-            return StoreError(f"{self.path} was closed.", code="store-closed", hint="Open it again.")
+            return self._closed()
         if self._is_over():
             return too_large(self.path, f"needs more than {self._bounds.steps} steps of SQLite for one request")
         raise KeyboardInterrupt from error  # the sqlite3 module drops what a progress handler raises
+
+    def _closed(self) -> StoreError:
+        return StoreError(f"{self.path} was closed.", code="store-closed", hint="Open it again.")
 
 
 def _nothing(*given: object) -> None:

@@ -55,18 +55,19 @@ _LIST = f"""SELECT tenant, app, "user", session, seq, hash, created_at, updated_
     AND (%(user)s::text IS NULL OR "user" = %(user)s) AND starts_with(session, %(prefix)s)
     AND {_LIVES}"""
 # A missing row cannot name the owner of the events; their first line can.
-_STRAY = """SELECT found.events, found.first, found.tenant, found.session,
+_STRAY = """SELECT found.events, found.first, found.tenant, found.app, found."user", found.session,
         (SELECT line FROM prowess_events WHERE session = found.id AND seq = found.first)
     FROM (
         SELECT events.session AS id, count(*) AS events, min(events.seq) AS first,
-            min(sessions.tenant) AS tenant, min(sessions.session) AS session
+            min(sessions.tenant) AS tenant, min(sessions.app) AS app, min(sessions."user") AS "user",
+            min(sessions.session) AS session
         FROM prowess_events AS events LEFT JOIN prowess_sessions AS sessions ON sessions.id = events.session
         WHERE sessions.id IS NULL OR events.seq > sessions.seq OR events.seq < 1
         GROUP BY events.session) AS found
     ORDER BY found.id"""
 _LINK = f"UPDATE prowess_sessions SET expiry_link = {POSTGRES_LINK} WHERE key_hash = %(key)s"
 # A real expiry was written with its link, after an event that still exists.
-_EDITED = f"""SELECT tenant, session, expires_at FROM prowess_sessions
+_EDITED = f"""SELECT tenant, app, "user", session, expires_at FROM prowess_sessions
     WHERE (expires_at IS NOT NULL OR expiry_link IS NOT NULL) AND (
         (expiry_link = {POSTGRES_LINK}) IS NOT TRUE
         OR (expiry_after <> %(genesis)s AND NOT EXISTS (
@@ -177,8 +178,8 @@ def orphans(connection: Connection) -> list[OrphanedEvents]:
     found: list[OrphanedEvents] = []
     for row in connection.execute(_STRAY):
         found.append(_orphan(*row))
-    for tenant, session, at in connection.execute(_EDITED, {"genesis": GENESIS.hash}):
-        edited = OrphanedEvents(tenant, session, expiry=str(at))
+    for tenant, app, user, session, at in connection.execute(_EDITED, {"genesis": GENESIS.hash}):
+        edited = OrphanedEvents(tenant, session, expiry=str(at), app=app, user=user)
         found.append(edited)
     return found
 
@@ -212,18 +213,20 @@ def key_hash(key: SessionKey) -> bytes:
     return sha256(text.encode()).digest()
 
 
-def _orphan(events: int, first: int, tenant: str | None, session: str | None, line: str | None) -> OrphanedEvents:
-    if session is not None:
-        return OrphanedEvents(str(tenant), session, events, first, orphaned=False)
-    try:
-        told = json.loads(line or "")
-    except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
-        told = {}
-    said_tenant = str(told.get("tenant") or "default")
-    said_session = str(told.get("session") or "?")
-    return OrphanedEvents(said_tenant, said_session, events, first, orphaned=True)
+def _orphan(events: int, first: int, *stored: str | None) -> OrphanedEvents:
+    """`stored` is the key of the row, and the first line, which can name the key if the row is missing."""
+    *key, line = stored
+    orphaned = key[-1] is None
+    if orphaned:
+        try:
+            told = json.loads(line or "")
+        except (ValueError, RecursionError):
+            told = None
+        if not isinstance(told, dict):
+            told = {}
+        key = [*(told.get(part) or "default" for part in ("tenant", "app", "user")), told.get("session") or "?"]
+    tenant, app, user, session = map(str, key)
+    return OrphanedEvents(tenant, session, events, first, orphaned, app=app, user=user)
 
 
 def _version(connection: Connection, place: str) -> int:

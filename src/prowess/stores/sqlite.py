@@ -65,9 +65,11 @@ def _sha256(text: object) -> str | None:
     return sha256(data).hexdigest()
 
 
-def store_error(error: sqlite3.Error, path: str) -> StoreError:
-    """Turns an SQLite error into a StoreError with a hint."""
-    extended: int = getattr(error, "sqlite_errorcode", 0)
+def store_error(error: sqlite3.Error | UnicodeDecodeError, path: str) -> StoreError:
+    """Turns an SQLite error into a StoreError with a hint. The message about a damaged schema can quote bytes that the
+    sqlite3 module cannot decode."""
+    is_message = isinstance(error, UnicodeDecodeError)
+    extended: int = sqlite3.SQLITE_CORRUPT if is_message else getattr(error, "sqlite_errorcode", 0)
     meaning = _MEANINGS.get(extended) or _MEANINGS.get(extended & 0xFF)
     code, what, hint = meaning or _OTHER
     if code == "store-unavailable" and os.path.isfile(path) and not os.access(path, os.W_OK):
@@ -286,7 +288,7 @@ class SqliteEventLog:
     def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return work(self._connected())
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise store_error(error, self.path) from error
 
     def _connected(self) -> sqlite3.Connection:

@@ -33,23 +33,26 @@ _PART = """SELECT seq, line FROM events WHERE tenant = ? AND app = ? AND user = 
 _LIST = f"""SELECT tenant, app, user, session, seq, hash, created_at, updated_at,
         CASE WHEN expiry_link = {SQLITE_LINK} THEN expires_at END FROM sessions
     WHERE tenant = ? AND (? IS NULL OR app = ?) AND (? IS NULL OR user = ?) AND substr(session, 1, ?) = ?
-    AND {_LIVES}"""
+    AND typeof(app) = 'text' AND typeof(user) = 'text' AND {_LIVES}"""
 _EXPIRE = f"""UPDATE sessions SET expires_at = ?, expiry_after = hash
     WHERE tenant = ? AND app = ? AND user = ? AND session = ? AND {_LIVES}"""
 _LINK = f"UPDATE sessions SET expiry_link = {SQLITE_LINK} WHERE tenant = ? AND app = ? AND user = ? AND session = ?"
 _EXPIRED = f"""SELECT tenant, app, user, session FROM sessions
     WHERE expires_at <= ? AND expiry_link = {SQLITE_LINK}"""
 # A real expiry was written with its link, after an event that still exists.
-_EDITED = f"""SELECT tenant, session, expires_at FROM sessions
+_EDITED = f"""SELECT tenant, app, user, session, expires_at FROM sessions
     WHERE (expires_at IS NOT NULL OR expiry_link IS NOT NULL) AND ((expiry_link = {SQLITE_LINK}) IS NOT TRUE
         OR (expiry_after <> ? AND NOT EXISTS (
             SELECT 1 FROM events WHERE events.tenant = sessions.tenant AND events.app = sessions.app
                 AND events.user = sessions.user AND events.session = sessions.session
                 AND instr(line, '"hash":"' || expiry_after || '"') > 0)))"""
-_STRAY = """SELECT events.tenant, events.session, count(*), min(events.seq), min(sessions.seq IS NULL)
+_STRAY = """SELECT tenant, app, user, session, count(*), min(events.seq), min(sessions.seq IS NULL)
     FROM events LEFT JOIN sessions USING (tenant, app, user, session)
     WHERE sessions.seq IS NULL OR events.seq > sessions.seq OR events.seq < 1
     GROUP BY events.tenant, events.app, events.user, events.session"""
+# A value of another type is never equal to a text, so that no session has such a row.
+_UNNAMED = """SELECT tenant, app, user, session FROM sessions WHERE typeof(tenant) <> 'text'
+    OR typeof(app) <> 'text' OR typeof(user) <> 'text' OR typeof(session) <> 'text'"""
 _HAS_ROW = "SELECT 1 FROM sessions WHERE tenant = ? AND app = ? AND user = ? AND session = ?"
 _HAS_EVENTS = "SELECT count(*) FROM events WHERE tenant = ? AND app = ? AND user = ? AND session = ?"
 _FORGET = (
@@ -129,7 +132,8 @@ def page(connection: sqlite3.Connection, key: SessionKey, after_seq: int, end: i
 
 
 def tenants(connection: sqlite3.Connection) -> Sequence[str]:
-    return [str(tenant) for (tenant,) in connection.execute("SELECT DISTINCT tenant FROM sessions ORDER BY tenant")]
+    found = connection.execute("SELECT DISTINCT tenant FROM sessions WHERE typeof(tenant) = 'text' ORDER BY tenant")
+    return [tenant for (tenant,) in found]
 
 
 def infos(
@@ -174,17 +178,23 @@ def delete(connection: sqlite3.Connection, key: SessionKey, now: str) -> None:
 
 
 def orphans(connection: sqlite3.Connection) -> list[OrphanedEvents]:
-    """Returns events without a row, and expiries that were edited. Values can be of any type here."""
+    """Returns events without a row, expiries that were edited, and rows with a key that is not text. Values can be of
+    any type here."""
     found: list[OrphanedEvents] = []
-    for tenant, session, events, first, orphaned in connection.execute(_STRAY):
+    for *key, events, first, orphaned in connection.execute(_STRAY):
         if type(first) is not int:
             first = 0
-        stray = OrphanedEvents(str(tenant), str(session), events, first, bool(orphaned))
-        found.append(stray)
-    for tenant, session, at in connection.execute(_EDITED, (GENESIS.hash,)):
-        edited = OrphanedEvents(str(tenant), str(session), expiry=str(at))
-        found.append(edited)
+        found.append(_stray(key)._replace(events=events, first=first, orphaned=bool(orphaned)))
+    for *key, at in connection.execute(_EDITED, (GENESIS.hash,)):
+        found.append(_stray(key)._replace(expiry=str(at)))
+    for key in connection.execute(_UNNAMED):
+        found.append(_stray(key)._replace(unnamed=True))
     return found
+
+
+def _stray(key: Sequence[object]) -> OrphanedEvents:
+    tenant, app, user, session = map(str, key)
+    return OrphanedEvents(tenant, session, app=app, user=user)
 
 
 def _orphans(connection: sqlite3.Connection, columns: tuple[str, ...]) -> int:

@@ -13,7 +13,7 @@ from prowess.core.catalog_values import Finding
 from prowess.core.codec import to_json
 from prowess.core.findings import Note, make_finding
 from prowess.core.ports import EventLog
-from prowess.core.values import OrphanedEvents
+from prowess.core.values import OrphanedEvents, SessionKey
 from prowess.errors import ConfigError, StoreError
 from prowess.records.audit import (
     Check,
@@ -76,8 +76,11 @@ _COPY: dict[tuple[bool, bool], Literal["same", "differs"] | None] = {
 
 
 class VerifiedSession(NamedTuple):
+    """Result for a session. `key` is None if only events or a row of it were found."""
+
     session: str
     check: Check
+    key: SessionKey | None = None
 
     def to_json(self) -> VerifiedSessionRow:
         return {"session": self.session, **_check_row(self.check)}
@@ -175,8 +178,9 @@ async def _verify(runtime: Runtime, log: EventLog | None, found: FoundRun) -> Ve
     result = _verify_logged(find_copies(runtime), found)
     if log is None or not result.check.valid:
         return result
+    key = found.record.key
     for orphan in await log.orphans():
-        if (orphan.tenant, orphan.session) == ("default", result.session):
+        if key is not None and orphan.is_of(key):
             return result._replace(check=_with_orphan(result.check, orphan))
     return result
 
@@ -283,7 +287,7 @@ async def verify_store(runtime: Runtime) -> VerifiedStore:
             return found
         for info in await all_sessions(log):
             record = await read_session(log, info.key)
-            found.sessions.append(VerifiedSession(info.key.session, check_session(record)))
+            found.sessions.append(VerifiedSession(info.key.session, check_session(record), info.key))
             for summary in record.runs:
                 found.runs.append(_verify_logged(place, FoundRun(summary.run, record, summary)))
         for orphan in await log.orphans():
@@ -294,7 +298,7 @@ async def verify_store(runtime: Runtime) -> VerifiedStore:
 def _add_orphan(sessions: list[VerifiedSession], orphan: OrphanedEvents) -> None:
     """Adds stray events to the row of their session, if there is one. An earlier fault of the row stays."""
     for place, row in enumerate(sessions):
-        if (orphan.tenant, orphan.session) == ("default", row.session) and not orphan.orphaned:
+        if row.key is not None and orphan.is_of(row.key) and not orphan.orphaned:
             if row.check.valid:
                 check = _with_orphan(row.check, orphan)
                 sessions[place] = row._replace(check=check)
