@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, NamedTuple
 
+from prowess._internal.named_paths import check_input
 from prowess._internal.paths import is_inside
 from prowess.errors import ConfigError, ProwessError, WorkspaceError, in_one_line
 from prowess.workspace.dirfd import open_file
@@ -34,10 +35,11 @@ _PATH = re.compile(r".*/.*|.*\.\w{1,8}", re.DOTALL)
 InputFile = tuple[str, str | None]  # (path on this machine, place in the workspace)
 
 
-def check_places(files: Sequence[InputFile]) -> None:
-    """ConfigError if two files would have one place in the workspace."""
+def check_inputs(cwd: str, files: Sequence[InputFile]) -> None:
+    """ConfigError if a link of a clone leads to a file, or if two files would have one place in the workspace."""
     paths: dict[str, str] = {}  # place -> path
     for path, to in files:
+        check_input(cwd, path)
         path = os.path.abspath(path)
         place = posixpath.normpath(to or f"work/inputs/{os.path.basename(path)}")
         other = paths.setdefault(place, path)
@@ -65,6 +67,7 @@ def find_attachments(text: str, cwd: str, home: str = "~", taken: Collection[str
             return found[0]
         path = _resolve(name, cwd, home)
         if path not in files:
+            check_input(cwd, path)
             own_name = os.path.basename(os.path.abspath(path))
             files[path] = _free_name(own_name, used)
         return files[path] + after
