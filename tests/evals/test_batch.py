@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from prowess.errors import EvalError
+from prowess.errors import ConfigError, EvalError
 from prowess.evals.batch import BatchRun, run_batch
 from prowess.evals.runner import EvalOptions, EvalProgress
 
@@ -52,7 +52,7 @@ def test_results_have_the_order_of_the_requests(folder: Path) -> None:
     assert found[2]["status"] == "error" and found[2]["error"]["code"]
     assert f"Request 7: {found[2]['error']['message']}" in done.notes
     assert not (folder / "out.jsonl.journal").exists()
-    with pytest.raises(EvalError, match="exists already"):
+    with pytest.raises(ConfigError, match="exists already"):
         run(folder)
     assert run(folder, force=True).total == 3
 

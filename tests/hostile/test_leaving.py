@@ -164,6 +164,50 @@ def test_links_where_results_go(project: Path, prowess: Callable[..., Done], tmp
 
 
 @case(
+    by="clone",
+    tries="bring `.agent`, a folder or a file as a link, for `init`, `new`, `install`, `pack`, `eval --report` and"
+    " `--record`, `evals init` and `batch` to write through it",
+    stopped_by="one function decides where results go, before anything runs; all commands ask it",
+)
+@pytest.mark.parametrize("stands", ["in it", "elsewhere"])
+def test_links_where_our_own_results_go(
+    project: Path, prowess: Callable[..., Done], make_skill: MakeSkill, tmp_path: Path, stands: str
+) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "mine").write_text("mine")
+    clone = project
+    if stands == "elsewhere":
+        clone = tmp_path / "clone"
+        (clone / ".git").mkdir(parents=True)
+    for name in ("shelf", ".agent", "file.json", "file.zip"):
+        (clone / name).symlink_to(victim / "mine" if name.startswith("file") else victim)
+    skill = make_skill(clone / "skills" / "demo", description="Helps.")
+    prowess("evals", "init", str(skill))
+    (clone / "in.jsonl").write_text('{"request": "go"}\n')
+    (make_skill(clone / "skills" / "other", description="Helps.") / "evals").symlink_to(victim)
+    at = str(clone)
+    tried: dict[str, Done] = {}
+    for words in (
+        *(["-C", at, "init"], ["-C", at, "new", "evil"], ["new", "evil", "--to", f"{at}/shelf"]),
+        ["evals", "init", f"{at}/skills/other"],
+        *(["-C", at, "install", str(skill), "--yes"], ["install", str(skill), "--yes", "--to", f"{at}/shelf"]),
+        *(["pack", str(skill), "-o", f"{at}/{name}"] for name in ("shelf/a.zip", "shelf/new/a.zip", "file.zip")),
+        *(["eval", str(skill), "--report", f"json={at}/{name}"] for name in ("shelf/a.json", "file.json")),
+        ["eval", str(skill), "--record", f"{at}/shelf"],
+        *(["batch", f"{at}/in.jsonl", "--model", "offline", "-o", f"{at}/{name}"] for name in ("shelf/a", "file.json")),
+        ["batch", f"{at}/in.jsonl", "--model", "offline", "-o", f"{at}/a", "--output-dir", f"{at}/shelf"],
+    ):
+        done = tried[" ".join(words)] = prowess(*words)
+        holds(found(victim) == {"mine"} and (victim / "mine").read_text() == "mine", f"{words}: {found(victim)}")
+        assert done.code, f"{words}: {done}"
+    assert all("passed" not in done.err for done in tried.values()), "refused before it ran"
+    prowess("pack", str(skill), "-o", f"{at}/file.zip", "--force")
+    holds((victim / "mine").read_text() == "mine", "with --force")
+    assert not (clone / "file.zip").is_symlink(), "the link goes"
+
+
+@case(
     by="skill",
     tries="arrive by another way at `.git`, `.bashrc` or `GIT~1`: an artifact, an export, `write_file` on the host",
     stopped_by="every way out asks the same function, and opens by the same one",

@@ -22,7 +22,7 @@
 - match_worker: process for bounded_match, which can be ended
 - mime: guesses the MIME type of a file
 - model_values: faults in words, unknown keys and defaults of pydantic models
-- named_paths: decides which files that a person named may be read
+- named_paths: decides which files that a person named may be read, and where results may go
 - own_line: finds the line of foreign code that raised an exception
 - paths: joins a relative path to a root and refuses paths that leave it
 - plugins: looks up names that installed packages add through entry points

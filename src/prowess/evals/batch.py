@@ -15,6 +15,7 @@ from typing import NamedTuple
 from prowess._internal.files import write_whole
 from prowess._internal.journal import read_lines
 from prowess._internal.model_values import describe_fault
+from prowess._internal.named_paths import result_folder, result_path
 from prowess._internal.paths import user_path
 from prowess._internal.portable_names import plain_name
 from prowess.core.codec import to_json
@@ -74,13 +75,14 @@ async def run_batch(
             case = Case(id=str(each.id), prompt=each.request, files=each.files)
             key = RunKey(suite=digest, case=case.id, arm="batch", repeat=1, model=model, skills="")
             tasks.append(EvalTask(key=key, case=case, load=each.skills, **fields))
-        _check_free(target, force)
+        may_replace = _check_target(cwd, target, force)
+        result_folder(cwd, output_dir or "")
         header = EvalHeader(suite="batch", digest=digest, model=model)
         with StoredRun(f"{target}.journal", header) as journal:
             driver = Driver(journal, tasks, options, on_progress, go_on="Then give the same command again: it goes on.")
             await driver.run(partial(_write_files, cwd, output_dir, force))
             records = driver.load_records()
-            write_whole(target, (_render(record) for record in records))
+            write_whole(result_path(cwd, target, force=may_replace), (_render(record) for record in records))
         shutil.rmtree(journal.folder)
     failed = [record for record in records if record.status != "passed"]
     whys = [f"Request {each.key.case}: {each.error.message if each.error else each.stop_reason}" for each in failed[:3]]
@@ -88,10 +90,11 @@ async def run_batch(
     return BatchRun(output=target, total=len(tasks), failed=len(failed), resumed=driver.resumed, notes=notes)
 
 
-def _check_free(target: str, force: bool) -> None:
-    if os.path.lexists(target) and not os.path.isdir(f"{target}.journal") and not force:
-        hint = "Name another file, or replace it with --force."
-        raise EvalError(f"{target} exists already.", code="output-exists", hint=hint)
+def _check_target(cwd: str, target: str, force: bool) -> bool:
+    """Raises if the output may not be written. True if one that is there may be replaced: a batch goes on."""
+    may_replace = force or os.path.isdir(f"{target}.journal")
+    result_path(cwd, target, force=may_replace)
+    return may_replace
 
 
 def read_requests(path: str, shown: str) -> list[BatchRequest]:
