@@ -27,7 +27,7 @@
 - paths: joins a relative path to a root and refuses paths that leave it
 - plugins: looks up names that installed packages add through entry points
 - portable_names: refuses file names that are not one file on every system
-- protected_names: names that are never written outside a workspace, such as `.git`
+- protected_names: names of files that other programs obey, such as `.git` and `Makefile`
 - python_packages: finds Python distributions and folders of their packages by their files
 - ray_pool: runs a function on the nodes of a Ray cluster
 - redirects: resolves and checks the address of each request of a download

@@ -1,7 +1,8 @@
 """Writes files from a workspace to a folder of the user. All exports go through this module.
 
-A hidden file is exported only when a pattern names it. A protected name is never written. `named_paths` decides about
-links and files that are there. A file is written whole or not at all.
+A hidden file is exported only when a pattern names it. A protected name is never written, and a name that acts where it
+lies is not written into a folder that is in use. `named_paths` decides about links and files that are there. A file is
+written whole or not at all.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import IO
 
 from prowess._internal.globs import Glob, IndexedText
 from prowess._internal.named_paths import check_free, find_way, result_folder
-from prowess._internal.paths import check_safe_name
-from prowess._internal.protected_names import find_protected, hidden_parts
+from prowess._internal.paths import check_safe_name, find_repository, is_inside
+from prowess._internal.protected_names import find_acting, find_protected, hidden_parts
 from prowess.errors import WorkspaceError
 from prowess.workspace.dirfd import open_file, open_folder
 
@@ -81,6 +82,39 @@ def check_unprotected(root: str, rel: str) -> None:
         message = f"{os.path.join(root, rel)} is not written: '{part}' is a name that programs act on."
         hint = "Name another place. If you want it there, look at it first and copy it yourself."
         raise WorkspaceError(message, op="write", code="protected-name", hint=hint)
+
+
+def is_unused(cwd: str, folder: str) -> bool:
+    """True for a folder that is missing or empty, and is neither the working folder nor in a git repository."""
+    path = result_folder(cwd, folder)
+    if path == os.path.realpath(cwd) or find_repository(path) is not None:
+        return False
+    with suppress(FileNotFoundError):
+        return not os.listdir(path)
+    return True
+
+
+def find_acting_part(
+    cwd: str, folder: str, rel: str, *, unused: bool, searched: Sequence[str], patterns: Sequence[str] = ()
+) -> str | None:
+    """Returns the part of `rel` that acts where it lies, or None. Raises where the folder is in use, unless a pattern
+    of the user's has this very name.
+
+    `unused` is what `is_unused` said before the first file was written. `searched` are the folders of skills. They are
+    in use with all that is below them, and SKILL.md acts there.
+    """
+    path = os.path.normpath(os.path.join(result_folder(cwd, folder), rel))
+    is_skill = any(is_inside(os.path.realpath(root), path) for root in searched)
+    name = find_acting(rel, as_skill=is_skill)
+    is_free = unused and not is_skill
+    if name is None or is_free or any(name in pattern.split("/") for pattern in patterns):
+        return name
+    message = f"{path} is not written: programs act on '{name}' where it lies, and this folder is in use."
+    hint = (
+        "Look at it in the workspace. If you want it, name it (exec --output NAME, file.save(PATH)), copy it yourself, "
+        "or give a new folder that is in no git repository."
+    )
+    raise WorkspaceError(message, op="write", code="acting-name", hint=hint)
 
 
 @contextmanager
