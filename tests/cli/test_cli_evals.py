@@ -162,7 +162,7 @@ def test_reports_are_written(cli: Cli) -> None:
     for kind, begin in kinds.items():
         assert begin in Path(f"out.{kind}").read_text(encoding="utf-8")
     error = json.loads(cli("eval", "skills/demo", "--report", "json=skills", "--json", code=2))["error"]
-    assert error["code"] == "report-unwritable" and "evals show latest" in error["hint"]
+    assert error["code"] == "file-exists" and "skills is a folder" in error["message"]
 
 
 def test_one_case_is_chosen_and_repeated(cli: Cli) -> None:

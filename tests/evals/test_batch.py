@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from prowess.errors import EvalError
+from prowess.errors import ConfigError, EvalError
 from prowess.evals.batch import BatchRun, run_batch
 from prowess.evals.runner import EvalOptions, EvalProgress
+from prowess.testing import skill_dir
+
+MAKING = "for name in ('Makefile', 'a.txt'):\n    open(f'out/{name}', 'w').write('new')\n"
 
 
 @pytest.fixture
@@ -52,9 +55,28 @@ def test_results_have_the_order_of_the_requests(folder: Path) -> None:
     assert found[2]["status"] == "error" and found[2]["error"]["code"]
     assert f"Request 7: {found[2]['error']['message']}" in done.notes
     assert not (folder / "out.jsonl.journal").exists()
-    with pytest.raises(EvalError, match="exists already"):
+    with pytest.raises(ConfigError, match="exists already"):
         run(folder)
     assert run(folder, force=True).total == 3
+
+
+def test_files_that_act_are_copied_to_a_new_folder_of_their_request_only(folder: Path) -> None:
+    skill_dir(folder / "skills", "maker", description="Makes.", files={"scripts/make.py": MAKING})
+    write(folder, {"id": "a", "request": "!maker make.py", "skills": ["maker"]})
+    replies = [
+        {"calls": [{"tool": "skill_run", "args": {"skill": "maker", "command": "python3 scripts/make.py"}}]},
+        {"text": "ok"},
+    ]
+    (folder / "replies.json").write_text(json.dumps(replies), encoding="utf-8")
+    more: dict[str, Any] = {"model": f"scripted:{folder / 'replies.json'}", "roots": (str(folder / "skills"),)}
+    done = run(folder, output_dir="made", approved=("skill_run",), **more)
+    assert {path.name for path in (folder / "made" / "a").iterdir()} == {"Makefile", "a.txt"}
+    assert "Programs act on this by its name: a/Makefile." in done.notes
+    (folder / "made" / "a" / "Makefile").unlink()
+    (folder / "made" / "a" / "a.txt").write_text("mine")
+    done = run(folder, output_dir="made", approved=("skill_run",), force=True, **more)
+    assert {path.name for path in (folder / "made" / "a").iterdir()} == {"a.txt"}
+    assert any("programs act on 'Makefile' where it lies" in note for note in done.notes)
 
 
 def test_a_killed_batch_goes_on(folder: Path) -> None:

@@ -49,7 +49,7 @@ def document(word: str = "x", **more: Any) -> EvalDocument:
 
 def render(kind: str, value: EvalDocument, folder: Path) -> str:
     file = folder / f"report.{kind}"
-    write_report(kind, str(file), value)
+    write_report(kind, str(file), value, force=True)
     return file.read_text(encoding="utf-8")
 
 

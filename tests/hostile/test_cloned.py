@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+import prowess
 from agents import call
+from command_lines import run_here
 from hostile.scene import SECRET, Clone, MakeSkill, Scene, executed, outcome, seen, shown_to_model, stdout
 from hostile.table import case, holds
 from prowess.errors import ModelError, ProwessError
+from prowess.models.scripted import ScriptedModel
 from prowess.runtime.runtime import open_runtime
 from stub_provider import Answer, open_stub
 from tiers import leave_out
@@ -379,3 +382,50 @@ def test_folder_of_another_user(tmp_path: Path, machine: Path, make_skill: MakeS
 
 def contents(log: Path) -> bytes:
     return b"".join(path.read_bytes() for path in log.parent.glob(f"{log.name}*"))
+
+
+@case(
+    by="clone",
+    tries="bring a link to a person's key in place of what `@data.csv`, `--input`, `artifacts put` or `files=` names",
+    stopped_by="a link below the folder you stand in, or in a repository, is not followed out of it",
+)
+@pytest.mark.parametrize("has_git", [True, False])
+def test_links_in_place_of_inputs(clone: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_git: bool) -> None:
+    key = tmp_path / "key"
+    key.write_text(SECRET)
+    clone.write("data/real.csv", "1,2\n")
+    replies = clone.write("replies.json", '[{"text": "done"}]')
+    links = {"data.csv": key, "up": "..", "first.csv": "data.csv", "data/deep": "../../key", "in.csv": "data/real.csv"}
+    for name, target in links.items():
+        (clone.folder / name).symlink_to(target)
+    clone.write(".env", SECRET)
+    (clone.folder / "env.csv").symlink_to(".env")
+    (clone.folder / "all").symlink_to(".")
+    (clone.folder / "0").symlink_to("data")
+    for number in range(50):  # more than the system follows
+        (clone.folder / f"{number + 1}").symlink_to(str(number))
+    (tmp_path / "mine.csv").symlink_to(clone.folder / "data.csv")
+    if not has_git:
+        (clone.folder / ".git").rmdir()
+    run = ["--model", f"scripted:{replies}", "--store", str(tmp_path / "runs.db")]
+
+    def try_all(name: str) -> list[tuple[int, str]]:
+        ways = [["run", f"Read @{name}", *run], ["run", "Read it", "--input", name, *run], ["artifacts", "put", name]]
+        told = [run_here(words, cwd=clone.folder) for words in ways]
+        monkeypatch.chdir(clone.folder)
+        agent = prowess.Agent(ScriptedModel([{"text": "done"}]), skills=[], store="memory:")
+        try:
+            python = (0, str(agent.run_sync("Read it", files=[name])))
+        except ProwessError as error:
+            python = (2, f"{error.message} [{error.code}]")
+        return [*((each.code, each.err) for each in told), python]
+
+    persons = str(tmp_path / "mine.csv")  # leads to one of theirs
+    for name in ("data.csv", "first.csv", "up/key", "data/deep", f"{clone.folder}/data.csv", persons, "38/deep"):
+        for code, said in try_all(name):
+            holds(code == 2 and "[input-leads-out]" in said, f"{name}: {code} {said}")
+            assert str(key if name != "up/key" else tmp_path) in said, "the real path is said"
+    for code, said in [*try_all("env.csv"), *try_all("all")]:
+        holds(code == 2 and "[input-leads-out]" in said, f"a file of the person's in the clone: {said}")
+    for name in ("in.csv", "data/real.csv", str(key), "../key"):
+        assert [code for code, _ in try_all(name)] == [0] * 4, f"{name}: a link inside, and what a person names"

@@ -163,6 +163,99 @@ def test_links_where_results_go(project: Path, prowess: Callable[..., Done], tmp
         )
 
 
+ACTING = """
+    AGENTS.md agents.override.md CLAUDE.md claude.local.md GEMINI.md conftest.py sub/conftest.py sitecustomize.py
+    usercustomize.py x.pth Makefile makefile GNUmakefile package.json pyproject.toml setup.py setup.cfg tox.ini
+    pytest.ini noxfile.py justfile Taskfile.yml Dockerfile Dockerfile.dev eslint.config.mjs _vimrc AutoRun.INF
+    skills.toml skills.lock MAKEFILE. Make\u200bfile package.json::$DATA PACKAG~1.JSO
+    __pycache__/a.pyc node_modules/a/index.js
+""".split()
+PASSIVE = {"report.md", "sub/data.csv", "agents.csv", "make.md", "config.js", "SKILL.md"}
+
+
+@case(
+    by="clone",
+    tries="bring `.agent`, a folder or a file as a link, for `init`, `new`, `install`, `pack`, `eval --report` and"
+    " `--record`, `evals init` and `batch` to write through it",
+    stopped_by="one function decides where results go, before anything runs; all commands ask it",
+)
+@pytest.mark.parametrize("stands", ["in it", "elsewhere"])
+def test_links_where_our_own_results_go(
+    project: Path, prowess: Callable[..., Done], make_skill: MakeSkill, tmp_path: Path, stands: str
+) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "mine").write_text("mine")
+    clone = project
+    if stands == "elsewhere":
+        clone = tmp_path / "clone"
+        (clone / ".git").mkdir(parents=True)
+    for name in ("shelf", ".agent", "file.json", "file.zip"):
+        (clone / name).symlink_to(victim / "mine" if name.startswith("file") else victim)
+    skill = make_skill(clone / "skills" / "demo", description="Helps.")
+    prowess("evals", "init", str(skill))
+    (clone / "in.jsonl").write_text('{"request": "go"}\n')
+    (make_skill(clone / "skills" / "other", description="Helps.") / "evals").symlink_to(victim)
+    at = str(clone)
+    tried: dict[str, Done] = {}
+    for words in (
+        *(["-C", at, "init"], ["-C", at, "new", "evil"], ["new", "evil", "--to", f"{at}/shelf"]),
+        ["evals", "init", f"{at}/skills/other"],
+        *(["-C", at, "install", str(skill), "--yes"], ["install", str(skill), "--yes", "--to", f"{at}/shelf"]),
+        *(["pack", str(skill), "-o", f"{at}/{name}"] for name in ("shelf/a.zip", "shelf/new/a.zip", "file.zip")),
+        *(["eval", str(skill), "--report", f"json={at}/{name}"] for name in ("shelf/a.json", "file.json")),
+        ["eval", str(skill), "--record", f"{at}/shelf"],
+        *(["batch", f"{at}/in.jsonl", "--model", "offline", "-o", f"{at}/{name}"] for name in ("shelf/a", "file.json")),
+        ["batch", f"{at}/in.jsonl", "--model", "offline", "-o", f"{at}/a", "--output-dir", f"{at}/shelf"],
+    ):
+        done = tried[" ".join(words)] = prowess(*words)
+        holds(found(victim) == {"mine"} and (victim / "mine").read_text() == "mine", f"{words}: {found(victim)}")
+        assert done.code, f"{words}: {done}"
+    assert all("passed" not in done.err for done in tried.values()), "refused before it ran"
+    prowess("pack", str(skill), "-o", f"{at}/file.zip", "--force")
+    holds((victim / "mine").read_text() == "mine", "with --force")
+    assert not (clone / "file.zip").is_symlink(), "the link goes"
+
+
+@case(
+    by="skill",
+    tries="leave `AGENTS.md`, `conftest.py`, `Makefile`, `package.json` in out/, copied by `--output-dir .`",
+    stopped_by="a name that programs act on leaves only for a new or empty folder outside of repositories, or where a"
+    " person's own `--output` has this name; `SKILL.md` never for a folder that is searched for skills",
+)
+def test_names_that_act_where_they_lie(
+    project: Path, prowess: Callable[..., Done], make_skill: MakeSkill, tmp_path: Path
+) -> None:
+    names = json.dumps(json.dumps(["out/" + name for name in (*ACTING, *PASSIVE)]))
+    script = (
+        f"import json, os\nfor name in json.loads({names}):\n"
+        "    os.makedirs(os.path.dirname(name), exist_ok=True)\n    open(name, 'w').close()\n"
+    )
+    make_skill(tmp_path / "theirs" / "act", description="Helps.", files={"scripts/a.py": script})
+    (project / "used").mkdir()
+    (project / "used" / "mine").touch()
+    (project / "empty").mkdir()
+    (tmp_path / "clone" / ".git").mkdir(parents=True)
+
+    def copy(folder: str, *words: str) -> tuple[Done, set[str]]:
+        done = prowess("exec", "act", "--root", "../theirs", "--output-dir", folder, *words, "--", "a.py")
+        return done, found(project / folder)
+
+    for folder in (".", "used", "../clone/new"):
+        done, there = copy(folder)
+        holds(there - {"mine", "used/mine"} == PASSIVE, f"{folder}: {sorted(there)}")
+        assert done.code == 125 and "programs act on 'Makefile' where it lies" in done.err, "that is said"
+    for folder in ("new", "empty"):
+        done, there = copy(folder)
+        assert done.code == 0 and there == {*ACTING, *PASSIVE}, "what nobody looks at yet gets everything"
+        [line] = [line for line in done.err.splitlines() if "Programs act on" in line]
+        assert "AGENTS.md" in line, "and one line names it"
+    done, there = copy("../theirs/new")
+    holds("SKILL.md" not in there and "report.md" in there, "a skill that a model wrote")
+    done, there = copy(".", "--force", "--output", "out/M*", "--output", "out/Makefile", "--output", "out/setup.*")
+    holds(there >= {"Makefile"} and not there & {"MAKEFILE.", "setup.py"}, f"named: {sorted(there)}")
+
+
 @case(
     by="skill",
     tries="arrive by another way at `.git`, `.bashrc` or `GIT~1`: an artifact, an export, `write_file` on the host",

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import prowess
 from pack_samples import obtained, packed, refused, skill_folder
 from prowess._internal.archive import extract
-from prowess.errors import PackError, PackUnsafe, in_one_line
+from prowess.errors import ConfigError, PackError, PackUnsafe, in_one_line
 from prowess.packs.bundle import read_manifest, write_pack
 from prowess.packs.contents import find_skills
 from prowess.skills.skill import SkillFile
@@ -319,7 +319,8 @@ def test_a_target_that_cannot_be_written(library: Path, tmp_path: Path):
     (tmp_path / "file").write_text("")
     assert refused(lambda: write_pack(packed(library), tmp_path / "file" / "a.zip")).code == "pack-write"
     (tmp_path / "folder.zip").mkdir()
-    assert refused(lambda: write_pack(packed(library), tmp_path / "folder.zip", force=True)).code == "pack-write"
+    with pytest.raises(ConfigError, match="is a folder"):
+        write_pack(packed(library), tmp_path / "folder.zip", force=True)
     assert sorted(os.listdir(tmp_path)) == ["file", "folder.zip", "library"]
 
 

@@ -22,7 +22,7 @@ import pytest
 import prowess
 from agents import call
 from guard import GUARD_S
-from prowess.errors import ConfigError, ResourceNotFound
+from prowess.errors import ConfigError, ResourceNotFound, WorkspaceError
 from prowess.runtime.agent import Agent, AgentOptions, RunOptions
 from prowess.testing import ScriptedModel, skill_dir
 from stub_provider import Answer, Stub, chat, open_stub
@@ -292,6 +292,42 @@ def test_names_in_the_output_dir_that_are_links_are_not_followed(tmp_path: Path)
     result = prowess.run_sync("go", model=model, tools=[write_two], store="memory:", output_dir=out)
     assert len(result.warnings) == 2 and [file.read_text() for file in result.files] == ["NEW", "NEW"]
     assert (secret / "keep").read_text() == "OLD" and os.listdir(secret) == ["keep"]
+
+
+def write_acting(context: prowess.ToolContext) -> None:
+    """Writes files."""
+    for name in ("Makefile", "SKILL.md", "a.txt"):
+        context.files.write_bytes_sync(f"out/{name}", b"NEW")
+
+
+def test_names_that_act_are_not_written_into_a_folder_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf, used = tmp_path / "shelf", tmp_path / "used"
+    for folder in (shelf, used, tmp_path / "empty", tmp_path / "cwd"):
+        folder.mkdir()
+    (used / "mine").touch()
+    monkeypatch.chdir(tmp_path / "cwd")
+    agent = prowess.Agent(
+        ScriptedModel([call("write_acting"), {"text": "ok"}] * 5), tools=[write_acting], store="memory:", skills=[shelf]
+    )
+    for folder in (used, tmp_path / "cwd"):
+        result = agent.run_sync("go", output_dir=folder)
+        assert {*os.listdir(folder)} - {"mine"} == {"SKILL.md", "a.txt"}
+        [warning] = result.warnings
+        assert "programs act on 'Makefile'" in warning and "file.save(PATH)" in warning
+    result = agent.run_sync("go", output_dir=tmp_path / "empty")
+    assert len(os.listdir(tmp_path / "empty")) == 3
+    [warning] = result.warnings
+    assert warning.startswith("Programs act on") and "Makefile" in warning
+    agent.run_sync("go", output_dir=shelf / "new")
+    assert os.listdir(shelf / "new") == ["a.txt"], "skills are looked for there"
+    files = {file.name: file for file in agent.run_sync("go").files}
+    for name, folder in (("out/Makefile", used), ("out/Makefile", tmp_path / "cwd"), ("out/SKILL.md", shelf)):
+        with pytest.raises(WorkspaceError) as caught:
+            files[name].save(folder, force=True)
+        assert caught.value.code == "acting-name" and "in use" in caught.value.message
+    assert files["out/Makefile"].save(used / "Makefile").read_text() == "NEW", "a person named it"
+    (tmp_path / "other").mkdir()
+    assert files["out/Makefile"].save(tmp_path / "other").read_text() == "NEW", "it is empty"
 
 
 def test_a_cancelled_run_writes_nothing_more_to_the_output_dir(tmp_path: Path) -> None:

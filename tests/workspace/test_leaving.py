@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prowess._internal.protected_names import PROTECTED, find_protected, hidden_parts
+from prowess._internal.protected_names import ACTING, PROTECTED, find_acting, find_protected, hidden_parts
 from prowess.errors import ConfigError, ProwessError
 from prowess.workspace.export import check_unprotected, is_named, open_outside, pattern_for
 
 UNSEEN = "\u200b\u200c\u200d\u200e\u200f\u202a\u202e\u2060\u206a\u206f\ufeff\u00ad\ufe0f"
 NAMES = sorted(PROTECTED)
+ACTING_NAMES = sorted({*ACTING, "agents.md", "claude.local.md", "x.pth", "dockerfile.dev", "vite.config.ts"})
 
 
 def spelled(name: str, capitals: list[bool], unseen: str, at: int, end: str) -> str:
@@ -37,6 +38,18 @@ def test_no_spelling_of_a_protected_name_passes(data: st.DataObject) -> None:
     )
     way = data.draw(st.sampled_from(["{}", "a/{}", "{}/x", "a\\{}\\x", "/home/me/{}/hooks/x"]))
     assert find_protected(way.format(part)) == part
+
+
+@given(st.data())
+def test_every_spelling_of_an_acting_name_acts(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(ACTING_NAMES))
+    size = len(name)
+    capitals = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    end = data.draw(st.sampled_from(["", ".", " ", " . .", "::$DATA"]))
+    unseen, at = data.draw(st.text(UNSEEN, max_size=3)), data.draw(st.integers(0, size))
+    part = spelled(name, capitals, unseen, at, end)
+    for way in (part, f"a/{part}", f"a\\{part}"):
+        assert find_acting(way) == part
 
 
 SAME = """
@@ -62,9 +75,22 @@ def test_ordinary_names_are_written(name: str) -> None:
     assert find_protected(name) is None
 
 
+PLAIN = """
+    report.md makefile.md make my-agents.md agents.csv package.json.txt data.json setup.txt main.py requirements.txt
+    config.js index.js dockerfiles/x.txt notes~1.txt SKILL.md skills.md 图表.png workspace/a.csv build/a.csv
+"""
+
+
+@pytest.mark.parametrize("name", PLAIN.split())
+def test_usual_results_do_not_act(name: str) -> None:
+    assert find_acting(name) is None
+    assert find_acting(name, as_skill=True) == ("SKILL.md" if name == "SKILL.md" else None)
+
+
 @given(st.text(), st.text())
 def test_judging_a_name_never_fails(one: str, other: str) -> None:
     find_protected(f"{one}/{other}")
+    find_acting(f"{one}/{other}", as_skill=True)
     hidden_parts(f"{one}/{other}")
 
 

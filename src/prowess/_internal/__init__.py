@@ -22,11 +22,12 @@
 - match_worker: process for bounded_match, which can be ended
 - mime: guesses the MIME type of a file
 - model_values: faults in words, unknown keys and defaults of pydantic models
+- named_paths: decides which files that a person named may be read, and where results may go
 - own_line: finds the line of foreign code that raised an exception
 - paths: joins a relative path to a root and refuses paths that leave it
 - plugins: looks up names that installed packages add through entry points
 - portable_names: refuses file names that are not one file on every system
-- protected_names: names that are never written outside a workspace, such as `.git`
+- protected_names: names of files that other programs obey, such as `.git` and `Makefile`
 - python_packages: finds Python distributions and folders of their packages by their files
 - ray_pool: runs a function on the nodes of a Ray cluster
 - redirects: resolves and checks the address of each request of a download

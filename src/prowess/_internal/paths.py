@@ -35,6 +35,15 @@ def user_path(cwd: str, path: str) -> str:
     return os.path.join(cwd, os.path.expanduser(path))
 
 
+def find_repository(folder: str) -> str | None:
+    """Returns the folder of the git repository that this folder is, or is in. The folder need not exist."""
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        if folder == os.path.dirname(folder):
+            return None
+        folder = os.path.dirname(folder)
+    return folder
+
+
 def is_inside(base: str, path: str) -> bool:
     """True if `path` is `base` or below it. Both are resolved already."""
     return path == base or path.startswith(base.rstrip(os.sep) + os.sep)

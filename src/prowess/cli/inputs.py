@@ -19,7 +19,7 @@ from prowess._internal.files import open_regular
 from prowess._internal.mime import is_text
 from prowess.cli.screen import printable
 from prowess.errors import ConfigError, StoreError
-from prowess.runtime.services.files import InputFile, check_places
+from prowess.runtime.services.files import InputFile, check_inputs
 
 LONGEST_REQUEST = 1 << 20
 LONGEST_STDIN = 256 << 20
@@ -42,7 +42,7 @@ def split_inputs(inputs: Sequence[str], cwd: str) -> tuple[list[InputFile], list
         if not os.path.exists(path):
             raise ConfigError(f"There is no file '{source}'.", code="no-file", hint="Check the value of --input.")
         granted.append((path, to or None))
-    check_places(granted)
+    check_inputs(cwd, granted)
     return granted, refs
 
 

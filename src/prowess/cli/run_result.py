@@ -109,9 +109,10 @@ def save_files(screen: Screen, session: Session, result: Result, *, cwd: str, gi
     made = [file.name for file in result.files]
     from prowess.runtime.services.files import copy_files
 
-    copies = copy_files(root, made, cwd=cwd, folder=folder, force=given["force"])
+    searched = session.kit.work.options.searched
+    copies = copy_files(root, made, cwd=cwd, folder=folder, force=given["force"], searched=searched)
     show_texts(screen, "copied to", copies.paths)
-    show_texts(screen, "warning", copies.warnings)
+    show_texts(screen, "warning", copies.notes)
     return not copies.warnings
 
 

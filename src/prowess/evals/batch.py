@@ -8,13 +8,14 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from prowess._internal.files import write_whole
 from prowess._internal.journal import read_lines
 from prowess._internal.model_values import describe_fault
+from prowess._internal.named_paths import result_folder, result_path
 from prowess._internal.paths import user_path
 from prowess._internal.portable_names import plain_name
 from prowess.core.codec import to_json
@@ -25,7 +26,8 @@ from prowess.evals.results import EvalRecord, EvalTask, RunKey, RunRecord
 from prowess.evals.run_task import TaskOutcome
 from prowess.evals.runner import Driver, EvalOptions, Tell, open_driver, shared_fields
 from prowess.evals.store import EvalHeader, StoredRun
-from prowess.workspace.export import open_outside
+from prowess.runtime.factories import find_searched
+from prowess.workspace.export import find_acting_part, is_unused, open_outside
 
 _STATUS = {"passed": "answered", "failed": "stopped", "skipped": "skipped", "error": "error"}
 
@@ -74,13 +76,14 @@ async def run_batch(
             case = Case(id=str(each.id), prompt=each.request, files=each.files)
             key = RunKey(suite=digest, case=case.id, arm="batch", repeat=1, model=model, skills="")
             tasks.append(EvalTask(key=key, case=case, load=each.skills, **fields))
-        _check_free(target, force)
+        may_replace = _check_target(cwd, target, force)
+        result_folder(cwd, output_dir or "")
         header = EvalHeader(suite="batch", digest=digest, model=model)
         with StoredRun(f"{target}.journal", header) as journal:
             driver = Driver(journal, tasks, options, on_progress, go_on="Then give the same command again: it goes on.")
-            await driver.run(partial(_write_files, cwd, output_dir, force))
+            await driver.run(partial(_write_files, cwd, output_dir, force, find_searched(runtime)))
             records = driver.load_records()
-            write_whole(target, (_render(record) for record in records))
+            write_whole(result_path(cwd, target, force=may_replace), (_render(record) for record in records))
         shutil.rmtree(journal.folder)
     failed = [record for record in records if record.status != "passed"]
     whys = [f"Request {each.key.case}: {each.error.message if each.error else each.stop_reason}" for each in failed[:3]]
@@ -88,10 +91,11 @@ async def run_batch(
     return BatchRun(output=target, total=len(tasks), failed=len(failed), resumed=driver.resumed, notes=notes)
 
 
-def _check_free(target: str, force: bool) -> None:
-    if os.path.lexists(target) and not os.path.isdir(f"{target}.journal") and not force:
-        hint = "Name another file, or replace it with --force."
-        raise EvalError(f"{target} exists already.", code="output-exists", hint=hint)
+def _check_target(cwd: str, target: str, force: bool) -> bool:
+    """Raises if the output may not be written. True if one that is there may be replaced: a batch goes on."""
+    may_replace = force or os.path.isdir(f"{target}.journal")
+    result_path(cwd, target, force=may_replace)
+    return may_replace
 
 
 def read_requests(path: str, shown: str) -> list[BatchRequest]:
@@ -130,16 +134,28 @@ def _render(record: RunRecord) -> bytes:
     return f"{json.dumps(line, ensure_ascii=False)}\n".encode()
 
 
-def _write_files(cwd: str, folder: str | None, force: bool, outcome: TaskOutcome) -> Iterator[str]:
-    """Writes the files of a run, and yields a note for each that was not written."""
-    for file in outcome.record.files if folder is not None else ():
-        below = f"{plain_name(outcome.record.key.case)}/{file.name.removeprefix('out/')}"
+def _write_files(
+    cwd: str, folder: str | None, force: bool, searched: Sequence[str], outcome: TaskOutcome
+) -> Iterator[str]:
+    """Writes the files of a run, and yields a note for each that was not written, or that acts where it lies."""
+    if folder is None or not outcome.record.files:
+        return
+    own = plain_name(outcome.record.key.case)
+    unused: bool | None = None
+    for file in outcome.record.files:
+        name = file.name.removeprefix("out/")
+        below = f"{own}/{name}"
         content = outcome.contents.get(file.name)
         if content is None:
             yield f"{visible(below)} was not kept: it is hidden, or too large."
             continue
         try:
-            with open_outside(cwd, folder or "", below, force=force, make=True) as target:
+            if unused is None:
+                unused = is_unused(cwd, os.path.join(folder, own))
+            part = find_acting_part(cwd, os.path.join(folder, own), name, unused=unused, searched=searched)
+            with open_outside(cwd, folder, below, force=force, make=True) as target:
                 target.write(base64.b64decode(content))
+            if part:
+                yield f"Programs act on this by its name: {visible(below)}."
         except (OSError, ProwessError) as error:
             yield f"{visible(below)} was not written: {getattr(error, 'strerror', None) or error}"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from prowess._internal.capped_work import CostCap, WorkMeter, do_all
 from prowess._internal.files import write_whole
+from prowess._internal.named_paths import result_path
 from prowess._internal.paths import user_path
 from prowess._internal.portable_names import plain_name
 from prowess._internal.text import name_some
@@ -57,6 +58,7 @@ class EvalOptions:
     record: str | None = None  # folder for recordings
     replay: str | None = None  # folder of recordings; the same as `record`: what is missing is recorded
     resume: str | None = None  # id of a run to continue, or `latest`
+    force: bool = False  # replace recordings that are there
     retries: int = 2
     keep_in: str | None = None  # folder for the results, instead of the project's
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -267,6 +269,7 @@ class Driver:
     async def run(self, keep: Callable[[TaskOutcome], Iterable[str]] = lambda outcome: ()) -> None:
         """Runs everything that is not finished, within the cost cap. `keep` gets every result, and returns notes."""
         options, cap = self._options, self._cap
+        self._check_recordings()
         opened = open_engine(options.engine, self._todo, address=options.address, slots=options.concurrency)
         async with opened as engine:
             work = do_all(
@@ -274,8 +277,9 @@ class Driver:
             )
             try:
                 async for task, outcome in work:
-                    if task.record_to is not None and outcome.recording:
-                        write_whole(task.record_to, (f"{line}\n".encode() for line in outcome.recording))
+                    if task.record_to and outcome.recording and not outcome.record.replayed:
+                        target = self._find_target(task.record_to)
+                        write_whole(target, (f"{line}\n".encode() for line in outcome.recording))
                     self.notes += keep(outcome)
                     self._add(outcome.record)
             except EvalError as error:
@@ -289,6 +293,17 @@ class Driver:
             message = f"All runs may cost {cap.most:g} together, and this one might have exceeded it."
             fault = RunFault(code="budget-reached", message=message, hint="Raise --max-cost, then go on with --resume.")
             self._add(begin_record(task, fault))
+
+    def _check_recordings(self) -> None:
+        """Raises before the runs if a recording may not be written. One that is played is not recorded again."""
+        for task in self._todo:
+            if task.record_to and not (task.replay_from and os.path.exists(task.replay_from)):
+                self._find_target(task.record_to)
+
+    def _find_target(self, recording: str) -> str:
+        """Returns the path of a recording. Raises if it may not be written. A run that goes on replaces its own."""
+        options = self._options
+        return result_path(options.cwd, recording, force=options.force or options.resume is not None)
 
     def load_records(self) -> tuple[RunRecord, ...]:
         """Loads the records from disk. They are not kept in memory while tasks run."""

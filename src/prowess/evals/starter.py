@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from prowess._internal.files import write_whole
+from prowess._internal.named_paths import result_path
 from prowess._internal.paths import inside
 from prowess._internal.text import one_line
 from prowess.core.findings import visible
@@ -29,5 +30,5 @@ def write_starter(skill_folder: str) -> str:
     folder = os.path.basename(os.path.abspath(skill_folder))
     prompt = json.dumps(f"I need help. {about}", ensure_ascii=False)
     text = text.format(name=name, folder=visible(folder), prompt=prompt)
-    write_whole(target, text.encode())
+    write_whole(result_path(".", target, force=False), text.encode())
     return target

@@ -127,7 +127,7 @@ def pack(*folders: StrPath, output: StrPath, force: bool = False, cwd: StrPath =
             hint = "Name a skill, or a folder of skills. Unpack an archive first."
             raise PackError(f"{shown_name(source.text)} is not a folder.", code="pack-not-folder", hint=hint)
         skills += find_skills(obtain(source, os.path.join(base, "."), environ={}))
-    return write_pack(skills, os.path.join(base, os.fspath(output)), force=force)
+    return write_pack(skills, output, force=force, cwd=base)
 
 
 def _carry_out(plan: InstallPlan, confirm: Confirm, state_dir: str, dry_run: bool, named: bool = False) -> Installed:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from prowess._internal.archive import DEFAULT_LIMITS
 from prowess._internal.digest import content_sha256
 from prowess._internal.files import read_regular
+from prowess._internal.named_paths import result_path
 from prowess._internal.paths import inside, is_inside
 from prowess._internal.portable_names import check_portable_names, is_plain, shown_name
 from prowess._internal.reproducible_zip import ZipMember, write_zip
@@ -44,9 +45,9 @@ class WrittenPack:
     left_out: tuple[str, ...]
 
 
-def write_pack(skills: Sequence[PackedSkill], to: StrPath, *, force: bool = False) -> WrittenPack:
+def write_pack(skills: Sequence[PackedSkill], to: StrPath, *, force: bool = False, cwd: StrPath = ".") -> WrittenPack:
     """Writes a `.zip` of skills, or a `.skill` of one. The file appears whole or not at all."""
-    target = os.path.abspath(os.fspath(to))
+    target = os.path.abspath(os.path.join(cwd, to))
     packed = tuple(_without_junk(skill) for skill in sorted(skills, key=lambda skill: skill.name))
     _check_request(target, packed, force)
     members = [ZipMember(MANIFEST, partial(_render_manifest, packed))]
@@ -55,7 +56,7 @@ def write_pack(skills: Sequence[PackedSkill], to: StrPath, *, force: bool = Fals
             read = partial(_read, skill.folder, file)
             members.append(ZipMember(f"{skill.name}/{file.path}", read, file.executable))
     try:
-        sha256, size = write_zip(target, members)
+        sha256, size = write_zip(result_path(os.fspath(cwd), target, force=force), members)
     except OSError as error:
         message = f"Cannot write {shown_name(target)}: {error.strerror or error}."
         hint = "Check that the folder can be written to and that the disk has room."

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, get_args
 
 from prowess._internal.files import read_regular
 from prowess._internal.folder_swap import BESIDE
-from prowess._internal.paths import is_inside, user_path
+from prowess._internal.named_paths import result_folder
+from prowess._internal.paths import user_path
 from prowess._internal.portable_names import is_portable_folder
 from prowess._internal.toml_lines import edit_table, parse_toml
 from prowess.core.findings import visible
-from prowess.errors import PackError
+from prowess.errors import ConfigError, PackError
 from prowess.packs.values import Lock, LockedSkill, SourceKind, WantedChanges, WantedSkill
 from prowess.runtime.config import ConfigPlaces
 from prowess.skills.file_list import from_records, to_records
@@ -56,16 +57,18 @@ def find_place(to: str, places: ConfigPlaces) -> PackPlace:
         base = places.project if to == "project" else places.home
         above = os.path.join(base, ".agent")
         root = os.path.join(above, "skills")
-        real_root = os.path.realpath(root)
-        leads_out = to == "project" and not is_inside(os.path.realpath(base), real_root)
-        if leads_out or os.path.islink(root):  # a repository must not decide where we write
-            message = f"{root} is a link to {visible(real_root[:200])}."
-            raise PackError(message, code="target-unsafe", hint="If you mean that folder, name it: --to FOLDER")
+        cwd = base if to == "project" else above  # ~/.agent may be a link of the person's
     else:
-        base = above = root = os.path.abspath(user_path(places.cwd, to))
+        cwd = places.cwd
+        base = above = root = os.path.abspath(user_path(cwd, to))
         if os.path.lexists(root) and not os.path.isdir(root):
             hint = "Name a folder of skills, or a new one."
             raise PackError(f"{to} is not a folder.", code="target-not-folder", hint=hint)
+    try:
+        result_folder(cwd, root)  # a repository must not decide where we write
+    except ConfigError as error:
+        message = f"{root} cannot be used. {visible(error.message)}"
+        raise PackError(message, code="target-unsafe", hint="If you mean that folder, name it: --to FOLDER") from None
     wanted = os.path.join(above, "skills.toml")
     lock = os.path.join(above, "skills.lock")
     return PackPlace(root, wanted, lock, base)

@@ -60,7 +60,6 @@ from prowess.runtime.services.files import check_output_dir, copy_files
 from prowess.runtime.session_models import KeptModels
 from prowess.runtime.storage import path_of, store_name
 from prowess.stores.memory import MemoryEventLog
-from prowess.workspace.run_file import RunFile
 
 
 class AgentOptions(TypedDict, total=False):
@@ -431,17 +430,17 @@ _REPLACE = "To replace it: file.save(path, force=True)."
 
 def _copy_files(result: Result[OutputT], folder: str, stop: Event) -> Result[OutputT]:
     """Copies the files of a run, until `stop` is set. Each of them is then read from its copy."""
-    files: list[RunFile] = []
-    warnings: list[str] = []
-    for file in result.files:
-        if stop.is_set():
-            break
-        copies = copy_files(file.folder, [file.name], cwd=os.getcwd(), folder=folder, force=False)
-        warnings += [text.replace("Add --force to replace it.", _REPLACE) for text in copies.warnings]
-        if copies.paths:
-            file = replace(file, folder=folder, below=file.name.removeprefix("out/"))
-        files.append(file)
-    return replace(result, files=tuple(files), warnings=(*result.warnings, *warnings))
+    files = [*result.files]
+    if not files:
+        return result
+    names = [file.name for file in files]
+    where: dict[str, Any] = {"cwd": os.getcwd(), "folder": folder, "searched": files[0].searched}
+    copies = copy_files(files[0].folder, names, **where, force=False, is_over=stop.is_set)
+    for number, file in enumerate(files):
+        if file.name in copies.targets:
+            files[number] = replace(file, folder=folder, below=file.name.removeprefix("out/"))
+    notes = [text.replace("Add --force to replace it.", _REPLACE) for text in copies.notes]
+    return replace(result, files=tuple(files), warnings=(*result.warnings, *notes))
 
 
 async def _stream(

@@ -33,7 +33,7 @@ from prowess.runtime.given_objects import GivenArtifacts, GivenExecutor, GivenOb
 from prowess.runtime.library import Library, LibraryView, as_places
 from prowess.runtime.policy_files import read_rules
 from prowess.runtime.runtime import Runtime, check_model, open_runtime
-from prowess.runtime.services.files import check_places
+from prowess.runtime.services.files import check_inputs
 from prowess.runtime.settings import EXECUTORS, default_values
 from prowess.runtime.storage import store_name
 from prowess.skills.catalog import Catalog
@@ -163,8 +163,7 @@ def as_paths(files: FilePaths) -> list[str]:
             problem = f"'{path}' is no file and no folder." if os.path.exists(path) else f"There is no file '{path}'."
             raise ConfigError(problem, code="no-file", hint="Check the names in files=[…].")
         paths.append(path)
-    if len(paths) > 1:
-        check_places([(path, None) for path in paths])
+    check_inputs(os.getcwd(), [(path, None) for path in paths])
     return paths
 
 

@@ -37,6 +37,7 @@ from prowess.errors import ConfigError, ProwessError
 from prowess.policy.approvals import UserApprovals
 from prowess.policy.secrets import ConfiguredSecrets
 from prowess.runtime.config import Config, ConfigPlaces
+from prowess.runtime.default_places import all_roots
 from prowess.runtime.given_objects import GivenObjects, GivenSecrets
 from prowess.runtime.policy_files import RuleFiles, find_surroundings
 from prowess.runtime.session_models import KeptModels, find_model, find_recording, make_model
@@ -54,7 +55,7 @@ from prowess.runtime.storage import (
     workspace_dir,
 )
 from prowess.skills.load import load_published
-from prowess.skills.skill import Entry, Skill
+from prowess.skills.skill import Entry, Root, Skill
 from prowess.tools.run.packages import configured_packages
 from prowess.tools.session_work import SessionWork, WorkBackend, WorkOptions
 from prowess.workspace.executors.setup import OwnExecutorSetup
@@ -329,6 +330,7 @@ async def _open_work(
         require=settings.require,
         inline_bytes=settings.inline_bytes,
         granted=options.granted,
+        searched=find_searched(runtime),
         store_name=store,
         store=kept_in,
     )
@@ -346,6 +348,14 @@ def _has_plain_work(config: Config) -> bool:
     if workspace.executor != "auto" or any(given):
         return False
     return config.artifacts is None and not config.skills.dependencies
+
+
+def find_searched(runtime: Runtime) -> list[str]:
+    """Returns the folders that are searched for skills, now or without --root."""
+    usual: list[Root] = []
+    with suppress(ConfigError):  # a wrong root is told where it is used
+        usual = all_roots(runtime.places, runtime.loaded, runtime.trust, ())
+    return [root.path for root in (*runtime.catalog.roots, *usual) if root.path]
 
 
 def make_backend(runtime: Runtime, stack: AsyncExitStack, given: GivenObjects) -> WorkBackend:

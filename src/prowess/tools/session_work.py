@@ -68,6 +68,7 @@ class WorkOptions(NamedTuple):
     require: Sequence[str] = ()
     inline_bytes: int = DEFAULT_INLINE_BYTES
     granted: Sequence[tuple[str, str | None]] = ()  # files that a person gave to the next run
+    searched: Sequence[str] = ()  # folders of skills
     store: str | None = None  # store that records the session; None: the session cannot be continued
     store_name: str = ""  # name of the store, never None; part of the session's folder name
 
@@ -241,7 +242,12 @@ class SessionWork:
 
         name = file["name"]
         return RunFile(
-            name=name, mime_type=file["mime_type"], size_bytes=file["size_bytes"], folder=self.root, below=name
+            name=name,
+            mime_type=file["mime_type"],
+            size_bytes=file["size_bytes"],
+            folder=self.root,
+            below=name,
+            searched=tuple(self.options.searched),
         )
 
     async def store_output(self, call_id: str, text: str) -> str | None:

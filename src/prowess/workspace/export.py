@@ -1,7 +1,8 @@
 """Writes files from a workspace to a folder of the user. All exports go through this module.
 
-A hidden file is exported only when a pattern names it. A protected name is never written. No link is followed, and no
-file is replaced without `force`. A file is written whole or not at all.
+A hidden file is exported only when a pattern names it. A protected name is never written, and a name that acts where it
+lies is not written into a folder that is in use. `named_paths` decides about links and files that are there. A file is
+written whole or not at all.
 """
 
 from __future__ import annotations
@@ -11,16 +12,15 @@ import functools
 import os
 import re
 import secrets
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO
 
-from prowess._internal.files import kind_of
 from prowess._internal.globs import Glob, IndexedText
-from prowess._internal.paths import check_safe_name, is_inside
-from prowess._internal.protected_names import find_protected, hidden_parts
-from prowess.errors import ConfigError, WorkspaceError
+from prowess._internal.named_paths import check_free, find_way, result_folder
+from prowess._internal.paths import check_safe_name, find_repository, is_inside
+from prowess._internal.protected_names import find_acting, find_protected, hidden_parts
+from prowess.errors import WorkspaceError
 from prowess.workspace.dirfd import open_file, open_folder
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -84,23 +84,51 @@ def check_unprotected(root: str, rel: str) -> None:
         raise WorkspaceError(message, op="write", code="protected-name", hint=hint)
 
 
+def is_unused(cwd: str, folder: str) -> bool:
+    """True for a folder that is missing or empty, and is neither the working folder nor in a git repository."""
+    path = result_folder(cwd, folder)
+    if path == os.path.realpath(cwd) or find_repository(path) is not None:
+        return False
+    with suppress(FileNotFoundError):
+        return not os.listdir(path)
+    return True
+
+
+def find_acting_part(
+    cwd: str, folder: str, rel: str, *, unused: bool, searched: Sequence[str], patterns: Sequence[str] = ()
+) -> str | None:
+    """Returns the part of `rel` that acts where it lies, or None. Raises where the folder is in use, unless a pattern
+    of the user's has this very name.
+
+    `unused` is what `is_unused` said before the first file was written. `searched` are the folders of skills. They are
+    in use with all that is below them, and SKILL.md acts there.
+    """
+    path = os.path.normpath(os.path.join(result_folder(cwd, folder), rel))
+    is_skill = any(is_inside(os.path.realpath(root), path) for root in searched)
+    name = find_acting(rel, as_skill=is_skill)
+    is_free = unused and not is_skill
+    if name is None or is_free or any(name in pattern.split("/") for pattern in patterns):
+        return name
+    message = f"{path} is not written: programs act on '{name}' where it lies, and this folder is in use."
+    hint = (
+        "Look at it in the workspace. If you want it, name it (exec --output NAME, file.save(PATH)), copy it yourself, "
+        "or give a new folder that is in no git repository."
+    )
+    raise WorkspaceError(message, op="write", code="acting-name", hint=hint)
+
+
 @contextmanager
 def open_outside(
     cwd: str, folder: str, rel: str, *, force: bool, make: bool = False, mode: int = 0o644
 ) -> Iterator[IO[bytes]]:
-    """Opens a new file `rel` in a folder that the user named, relative to `cwd`. An error leaves no file.
-
-    Links of the user's own machine may lead to the folder. Links below `cwd` or in a git repository are not followed:
-    they may have come with a clone.
-    """
+    """Opens a new file `rel` in a folder that the user named, relative to `cwd`. An error leaves no file."""
     check_safe_name(rel)
-    root, way = _find_root(cwd, folder)
-    below = os.path.normpath(os.path.join(way, rel))
-    between, _, name = below.rpartition("/")
-    path = os.path.join(root, between, name)
+    root, way = find_way(cwd, folder)
     check_unprotected(os.path.normpath(os.path.join(root, way)), rel)
+    between, name = os.path.split(os.path.normpath(os.path.join(way, rel)))
+    path = os.path.join(root, between, name)
     with open_folder(root, between, make=make) as fd:
-        _check_free(fd, name, path, force)
+        check_free(path, force, dir_fd=fd)
         temporary = f".{secrets.token_hex(8)}.part"
         part = os.open(temporary, _NEW, mode, dir_fd=fd)
         try:
@@ -116,11 +144,10 @@ def open_outside(
 
 def find_outside(cwd: str, folder: str) -> str:
     """Returns the folder that `open_outside` would write to, by its path without links. Raises if it would not."""
-    root, way = _find_root(cwd, folder)
-    path = os.path.normpath(os.path.join(root, way))
+    path = result_folder(cwd, folder)
     check_unprotected(path, "")
-    with suppress(FileNotFoundError), open_folder(root, way):
-        pass
+    with suppress(FileNotFoundError):
+        os.stat(os.path.join(path, ""))  # a file raises, and so does a name that is too long
     there = path
     while not os.path.isdir(there):
         there = os.path.dirname(there)
@@ -130,42 +157,16 @@ def find_outside(cwd: str, folder: str) -> str:
     return path
 
 
-def _find_root(cwd: str, folder: str) -> tuple[str, str]:
-    """Returns (an existing folder without links, the path below it on which no link is followed)."""
-    root = os.path.realpath(cwd)
-    path = os.path.normpath(os.path.join(root, folder))
-    if is_inside(root, path):
-        return root, os.path.relpath(path, root)
-    root = os.sep
-    parts = path.strip(os.sep).split(os.sep)
-    while parts and not _is_in_clone(root):
-        path = os.path.join(root, parts[0])
-        if not os.path.isdir(path):
-            break
-        root = os.path.realpath(path)
-        parts.pop(0)
-    return root, os.path.join("", *parts) or "."
-
-
-def _is_in_clone(folder: str) -> bool:
-    """True when the folder is a git repository or is inside one."""
-    while not os.path.lexists(os.path.join(folder, ".git")):
-        if folder == os.path.dirname(folder):
-            return False
-        folder = os.path.dirname(folder)
-    return True
-
-
 def _put(fd: int, temporary: str, name: str, path: str, force: bool) -> None:
     """Gives the file its name in one step. Without `force`, fails if another program created the name meanwhile."""
     try:
         if force:
-            _check_free(fd, name, path, force)
+            check_free(path, force, dir_fd=fd)
             os.replace(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
         else:
             _take(fd, temporary, name)
     except FileExistsError:
-        _check_free(fd, name, path, force)
+        check_free(path, force, dir_fd=fd)
         raise
 
 
@@ -178,23 +179,3 @@ def _take(fd: int, temporary: str, name: str) -> None:
         new = os.open(name, _NEW, 0o600, dir_fd=fd)
         os.close(new)
         os.replace(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
-
-
-def _check_free(fd: int, name: str, path: str, force: bool) -> None:
-    """Raises when the name exists and may not be replaced.
-
-    A link is replaced, not followed. A device, FIFO or folder is never replaced: naming one is probably a mistake.
-    """
-    try:
-        mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
-    except FileNotFoundError:
-        return
-    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-        what = f"is {kind_of(mode)}, not a file that could be replaced"
-        hint = "Name a file, or use a pipe."
-    elif not force:
-        what = "exists already"
-        hint = "Add --force to replace it."
-    else:
-        return
-    raise ConfigError(f"{path} {what}.", code="file-exists", hint=hint)

@@ -6,13 +6,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from prowess.errors import ConfigError, ResourceNotFound
 from prowess.workspace.dirfd import open_file
-from prowess.workspace.export import open_outside
+from prowess.workspace.export import find_acting_part, is_unused, open_outside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,7 @@ class RunFile:
     size_bytes: int
     folder: str  # folder on this machine that holds it
     below: str  # path in that folder
+    searched: tuple[str, ...] = field(default=(), repr=False, compare=False)  # folders of skills
 
     @property
     def ref(self) -> str:
@@ -44,14 +45,18 @@ class RunFile:
 
     def save(self, to: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Copies the file to a path, or into a folder that exists, and returns the path of the copy. Replaces a file
-        only with `force`."""
+        only with `force`. A name that programs act on, such as Makefile, is given to a folder in use by a whole
+        path only."""
+        cwd = os.getcwd()
         target = os.path.abspath(os.path.expanduser(os.fspath(to)))
         if os.path.isdir(target):
-            target = os.path.join(target, os.path.basename(self.below))
+            name = os.path.basename(self.below)
+            find_acting_part(cwd, target, name, unused=is_unused(cwd, target), searched=self.searched)
+            target = os.path.join(target, name)
         if os.path.lexists(target) and not force:
             raise ConfigError(f"{target} exists already.", code="file-exists", hint="Add force=True to replace it.")
         folder, name = os.path.split(target)
-        with self._open() as file, open_outside(os.getcwd(), folder, name, force=force, make=True, mode=0o666) as copy:
+        with self._open() as file, open_outside(cwd, folder, name, force=force, make=True, mode=0o666) as copy:
             shutil.copyfileobj(file, copy)
         return Path(target)
 

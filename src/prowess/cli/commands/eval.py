@@ -49,6 +49,7 @@ prowess eval ./skills --baseline last-week.json --report junit=junit.xml""",
     "--report", "reports", multiple=True, metavar="KIND=FILE", help="json, junit, markdown, html. Repeatable."
 )
 @click.option("--record", metavar="DIR", help="Record every run there; with --replay, those that are missing.")
+@click.option("--force", is_flag=True, help="Replace the reports and recordings that are there.")
 @click.option("--replay", metavar="DIR", help="Play recorded runs, without a model.")
 @click.option("--resume", metavar="RUN", help="Go on with a run that was cut off, by its id or `latest`.")
 @click.option("--max-cost", type=click.FloatRange(0, min_open=True), metavar="X", help="Money for the whole suite.")

@@ -30,10 +30,12 @@ def command(call: Call, name: str, to: str | None, description: str | None) -> i
     Failure modes, Checklist, Resources.
     """
     places = find_places(call.cwd, os.environ)
-    folder = os.path.join(places.project, ".agent", "skills")
+    base = places.project
+    folder = os.path.join(base, ".agent", "skills")
     if to:
-        folder = os.path.join(call.cwd, to)
-    made = write_skill(name, folder, description)
+        base = call.cwd
+        folder = os.path.join(base, to)
+    made = write_skill(name, folder, description, base=base)
     if call.screen.is_json:
         document: NewDocument = {
             "schema": "prowess.new/1",

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+from prowess._internal.named_paths import check_input
 from prowess.cli.app import Call
 from prowess.cli.call import note_findings
 from prowess.cli.inputs import decode_text, find_target, open_source, print_text, render_size
@@ -182,6 +183,7 @@ def put(call: Call, file: str, name: str | None, mime: str | None, session: str,
     source = None
     if file != "-":
         source = os.path.abspath(os.path.join(call.cwd, file))
+        check_input(call.cwd, source)
     if name is None:
         if source is None:
             raise ConfigError("What comes from stdin has no name.", code="usage", hint="Give it one: --name NAME.")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prowess._internal.globs import Glob
+from prowess._internal.named_paths import result_path
+from prowess._internal.paths import user_path
 from prowess.cli.app import Call
 from prowess.cli.eval_view import EvalBar, find_skill_folder, show_document
 from prowess.cli.screen import count
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(call: Call, paths: tuple[str, ...], **given: Any) -> int:
-    reports = _parse_reports(call, given["reports"])
+    reports = _parse_reports(call, given["reports"], given["force"])
     with call.runtime(roots=given["roots"]) as runtime:  # warns of roots that are not there
         places = [find_skill_folder(path, runtime) for path in paths] or ["."]
         every = read_suite(places, cwd=call.cwd)
@@ -43,7 +44,7 @@ def evaluate(call: Call, paths: tuple[str, ...], **given: Any) -> int:
     if baseline:
         found = found.against(baseline)
     for kind, file in reports:
-        write_report(kind, file, found)
+        write_report(kind, file, found, cwd=call.cwd, force=given["force"])
     document = found.to_json()
     if call.screen.is_json:
         call.screen.document(document)
@@ -89,6 +90,7 @@ def _options(call: Call, suite: Suite, given: dict[str, Any]) -> EvalOptions:
         record=given["record"],
         replay=given["replay"],
         resume=given["resume"],
+        force=given["force"],
     )
 
 
@@ -114,8 +116,8 @@ def _shared_options(call: Call, given: dict[str, Any]) -> EvalOptions:
     )
 
 
-def _parse_reports(call: Call, given: Sequence[str]) -> list[tuple[str, str]]:
-    """Returns the kind and the path of each report."""
+def _parse_reports(call: Call, given: Sequence[str], force: bool) -> list[tuple[str, str]]:
+    """Returns the kind and the path of each report. Refuses one that could not be written, before the cases run."""
     reports: list[tuple[str, str]] = []
     for text in given:
         kind, _, file = text.partition("=")
@@ -123,8 +125,8 @@ def _parse_reports(call: Call, given: Sequence[str]) -> list[tuple[str, str]]:
             message = f"--report {text[:80]} names no file."
             raise ConfigError(message, code="usage", hint="Such as: --report html=report.html")
         check_kind(kind)
-        expanded = os.path.expanduser(file)
-        path = os.path.join(call.cwd, expanded)
+        path = user_path(call.cwd, file)
+        result_path(call.cwd, path, force=force)
         reports.append((kind, path))
     return reports
 

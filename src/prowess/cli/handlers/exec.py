@@ -228,12 +228,13 @@ def _ran(call: Call, kit: Toolkit, outcome: Outcome, given: dict[str, Any]) -> i
     folder = given["output_dir"]
     if folder:
         where = {"cwd": call.cwd, "folder": folder, "force": given["force"]}
+        where["searched"] = kit.work.options.searched
         from prowess.runtime.services.files import copy_files
 
         copies = copy_files(kit.work.root, names, patterns=given["outputs"], **where)
         copied = copies.paths
         is_whole = not copies.warnings
-        data["warnings"] += copies.warnings
+        data["warnings"] += copies.notes
     if given["save"] and code == 0:
         saved = len(data["artifact_files"])
         if not 0 < len(names) <= saved:

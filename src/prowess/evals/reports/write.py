@@ -8,8 +8,9 @@ from importlib.resources import files
 
 from prowess._internal.files import write_whole
 from prowess._internal.html_page import fill_page
+from prowess._internal.named_paths import result_path
 from prowess.core.findings import visible
-from prowess.errors import EvalError, MissingExtra
+from prowess.errors import ConfigError, EvalError, MissingExtra, in_one_line
 from prowess.evals.document import EvalDocument, explain
 from prowess.evals.reports.markdown import render_markdown
 
@@ -68,11 +69,13 @@ def check_kind(kind: str) -> None:
         raise EvalError(message, code="report-unknown", hint=f"Kinds are {', '.join(KINDS)}.")
 
 
-def write_report(kind: str, file: str, document: EvalDocument) -> None:
+def write_report(kind: str, file: str, document: EvalDocument, *, cwd: str = ".", force: bool = False) -> None:
     """Writes one report. EvalError for an unknown kind, and for a file that cannot be written."""
     check_kind(kind)
     try:
-        write_whole(file, KINDS[kind](document).encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        message = f"The report {visible(file)} cannot be written: {error.strerror}."
+        target = result_path(cwd, file, force=force)
+        write_whole(target, KINDS[kind](document).encode("utf-8", "backslashreplace"))
+    except (OSError, ConfigError) as error:
+        why = getattr(error, "strerror", None) or in_one_line(error).rstrip(".")
+        message = f"The report {visible(file)} cannot be written: {visible(why)}."
         raise EvalError(message, code="report-unwritable", hint="The run is kept: prowess evals show latest") from error

@@ -14,14 +14,16 @@ import os
 import posixpath
 import re
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, NamedTuple
 
+from prowess._internal.named_paths import check_input
 from prowess._internal.paths import is_inside
+from prowess._internal.text import name_some
 from prowess.errors import ConfigError, ProwessError, WorkspaceError, in_one_line
 from prowess.workspace.dirfd import open_file
-from prowess.workspace.export import find_outside, is_named, open_outside
+from prowess.workspace.export import find_acting_part, find_outside, is_named, is_unused, open_outside
 
 _MARK = re.compile(
     r"""\\@                                   # a plain @
@@ -34,10 +36,11 @@ _PATH = re.compile(r".*/.*|.*\.\w{1,8}", re.DOTALL)
 InputFile = tuple[str, str | None]  # (path on this machine, place in the workspace)
 
 
-def check_places(files: Sequence[InputFile]) -> None:
-    """ConfigError if two files would have one place in the workspace."""
+def check_inputs(cwd: str, files: Sequence[InputFile]) -> None:
+    """ConfigError if a link of a clone leads to a file, or if two files would have one place in the workspace."""
     paths: dict[str, str] = {}  # place -> path
     for path, to in files:
+        check_input(cwd, path)
         path = os.path.abspath(path)
         place = posixpath.normpath(to or f"work/inputs/{os.path.basename(path)}")
         other = paths.setdefault(place, path)
@@ -65,6 +68,7 @@ def find_attachments(text: str, cwd: str, home: str = "~", taken: Collection[str
             return found[0]
         path = _resolve(name, cwd, home)
         if path not in files:
+            check_input(cwd, path)
             own_name = os.path.basename(os.path.abspath(path))
             files[path] = _free_name(own_name, used)
         return files[path] + after
@@ -123,35 +127,61 @@ def _free_name(name: str, used: set[str]) -> str:
 
 
 class CopiedFiles(NamedTuple):
-    paths: tuple[str, ...]
+    targets: dict[str, str]  # path of the copy of each file
     warnings: tuple[str, ...]  # one for each file that was not copied
+    notes: tuple[str, ...]  # these, and what a person should know about the copies
+
+    @property
+    def paths(self) -> list[str]:
+        return [*self.targets.values()]
 
 
 def copy_files(
-    root: str, names: Sequence[str], *, cwd: str, folder: str, force: bool, patterns: Sequence[str] = ()
+    root: str,
+    names: Sequence[str],
+    *,
+    cwd: str,
+    folder: str,
+    force: bool,
+    searched: Sequence[str],
+    patterns: Sequence[str] = (),
+    is_over: Callable[[], bool] = lambda: False,
 ) -> CopiedFiles:
-    """Copies files of a workspace to `folder`, without the out/ in front.
+    """Copies files of a workspace to `folder`, without the out/ in front, until `is_over`.
 
-    `patterns` are the person's own: a hidden file that only a model named is not copied.
+    `patterns` are the person's own: a hidden file that only a model named is not copied. `searched` are the folders of
+    skills.
     """
-    copied: list[str] = []
+    targets: dict[str, str] = {}
     warnings: list[str] = []
+    acting: list[str] = []
+    unused: bool | None = None
     for name in names:
+        if is_over():
+            break
         below = name.removeprefix("out/")
         target = os.path.normpath(os.path.join(cwd, folder, below))
         try:
             if not is_named(name, patterns):
                 raise WorkspaceError(_HIDDEN, op="write", code="hidden-file")
+            if unused is None:
+                unused = is_unused(cwd, folder)
+            part = find_acting_part(cwd, folder, below, unused=unused, searched=searched, patterns=patterns)
             with (
                 open_file(root, name) as fd,
                 open(os.dup(fd), "rb") as made,
                 open_outside(cwd, folder, below, force=force, make=True, mode=0o666) as out,
             ):
                 shutil.copyfileobj(made, out)
-            copied.append(target)
+            targets[name] = target
+            if part:
+                acting.append(target)
         except (OSError, ProwessError) as error:
             warnings.append(_why_not_written(target, error))
-    return CopiedFiles(tuple(copied), tuple(warnings))
+    notes = [*warnings]
+    if acting:
+        notes.append(f"Programs act on these by their names: {name_some(acting, 5, quote='')}.")
+    return CopiedFiles(targets, tuple(warnings), tuple(notes))
 
 
 def check_output_dir(output_dir: str | os.PathLike[str], workspaces: str) -> str:

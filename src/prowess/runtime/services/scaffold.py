@@ -7,6 +7,7 @@ import unicodedata
 from typing import NamedTuple
 
 from prowess._internal.files import write_whole
+from prowess._internal.named_paths import result_folder, result_path
 from prowess._internal.state_folder import GITIGNORE
 from prowess.core.findings import make_finding
 from prowess.errors import ConfigError, StoreError
@@ -48,10 +49,10 @@ class NewProject(NamedTuple):
     problem: StoreError | None = None  # why it is not known as made by the person
 
 
-def write_skill(name: str, folder: str, description: str | None = None) -> NewSkill:
-    """Writes a skill into a folder that holds skills."""
+def write_skill(name: str, folder: str, description: str | None = None, *, base: str = ".") -> NewSkill:
+    """Writes a skill into a folder that holds skills, relative to `base`."""
     name = _check_name(name)
-    home = os.path.join(folder, name)
+    home = os.path.join(base, folder, name)
     if os.path.lexists(home):
         problem = f"There is already something at {home}."
         raise ConfigError(problem, code="skill-exists", hint="Choose another name, or remove it first.")
@@ -63,7 +64,7 @@ def write_skill(name: str, folder: str, description: str | None = None) -> NewSk
         raise ConfigError(problem, code="description-too-long", hint=hint)
     target = os.path.join(home, "SKILL.md")
     text = TEMPLATE.format(name=name, title=title, description=described)
-    _write(target, text)
+    _write(result_path(base, target, force=False), text)
     return NewSkill(name, target)
 
 
@@ -116,6 +117,8 @@ def write_project(folder: str, state_dir: str) -> NewProject:
     }
     if os.path.lexists(os.path.join(base, "config.json")):
         del files[os.path.join(base, "config.toml")]
+    for path in files:
+        result_folder(folder, os.path.dirname(path))
     written: list[str] = []
     kept: list[str] = []
     for path, text in files.items():
