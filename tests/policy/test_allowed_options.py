@@ -367,6 +367,7 @@ def denies_touch(command: str) -> bool:
         "xargs sh -c",
         "timeout 5 xargs python3",
         "sed --expression='1e $X' f",
+        "sed -ne'1e $X' f",
         "ls | xargs --replace=@ @",
     ],
 )

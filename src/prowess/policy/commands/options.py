@@ -192,16 +192,19 @@ _SAME = {
 }
 _MAIN = {other: name for name, others in _SAME.items() for other in others.split()}
 _FORMS = {
-    "": r"https?://\S*|(?![-+@|!%])[^=]+",
-    "words": r"(?!-).*",
-    "plain": r"(?!-)[\w./-]+",
-    "none": r"(?!)",
-    "image": r"(?![-+@|!%])[^:@=|]+",
-    "openssl": r"(?!-|engine|provider)[^=@|]+",
+    "": re.compile(r"https?://\S*|(?![-+@|!%])[^=]+"),
+    "words": re.compile(r"(?!-).*"),
+    "plain": re.compile(r"(?!-)[\w./-]+"),
+    "none": re.compile(r"(?!)"),
+    "image": re.compile(r"(?![-+@|!%])[^:@=|]+"),
+    "openssl": re.compile(r"(?!-|engine|provider)[^=@|]+"),
     # code, so only what is harmless for certain; it is the first operand
-    "sed": r"(?:\d+|\$|/[^/\\]*/)?(?:,(?:\d+|\$))?(?:[pdq=]|s([/|,#:])(?:(?!\1)[^\\])*\1(?:(?!\1)[^\\])*\1[gIip\d]*)",
-    "awk": r"(?!-)(?!.*(?:system|getline))[^|>@`]*",
-    "rename": r"s/[\w .-]*/[\w .-]*/[gi]*",
+    "sed": re.compile(
+        r"\A(?:\d+|\$|/[^/\\]*/)?(?:,(?:\d+|\$))?"
+        r"(?:[pdq=]|s([/|,#:])(?:(?!\1)[^\\])*\1(?:(?!\1)[^\\])*\1[gIip\d]*)"
+    ),
+    "awk": re.compile(r"\A(?!-)(?!.*(?:system|getline))[^|>@`]*"),
+    "rename": re.compile(r"s/[\w .-]*/[\w .-]*/[gi]*"),
 }
 _BAD_VALUES = tuple("-|!@")
 _CODE = ("sed", "awk", "rename")
@@ -215,7 +218,9 @@ _GUARDED = frozenset(each.partition(" ")[0] for each in _ROWS) - {"make", "ssh"}
 _XARGS_VALUE = re.compile(r"-[0rtxpo]*[IdEaLnPs]")  # takes the next word
 _SSH_VALUE = re.compile(r"-\w*[BbcDEeFIiJLlmOoPpQRSWw]")
 _SYSTEM = re.compile(r"/dev/null|/(?:usr|etc|bin|sbin|lib|lib64)(?:/(?!\.\.?(?:/|$))[\w.+-]+)*")
-OF_WORKSPACE = frozenset((".", "..", "work", "out", "inputs", ".venv", "_shipped"))  # in the folder of a skill
+OF_WORKSPACE: frozenset[str] = frozenset(
+    (".", "..", "work", "out", "inputs", ".venv", "_shipped")
+)  # in the folder of a skill
 
 
 class _Row(NamedTuple):
@@ -229,7 +234,7 @@ class _Row(NamedTuple):
     no_paths: bool
 
 
-class Around(NamedTuple):
+class CallPlace(NamedTuple):
     """Facts of a call around its words. `names` are those of the files in its folder; None: a run can write there."""
 
     names: Collection[str] | None = OF_WORKSPACE
@@ -241,24 +246,27 @@ def is_guarded(program: str) -> bool:
     return _key(program) in _GUARDED
 
 
-def why_unfit(words: Sequence[str], rule: Sequence[str], around: Around) -> str:
+def why_unfit(words: Sequence[str], rule: Sequence[str], place: CallPlace) -> str:
     """Returns why a rule that allows does not fit a command that begins with its words; "" when it fits."""
-    free = [n for n in range(1, len(words)) if n >= len(rule) or rule[n] != words[n]]
-    for number in free:
-        if _names_file(words[number], around.names):
+    free: list[int] = []
+    for number in range(1, len(words)):
+        if number < len(rule) and rule[number] == words[number]:
+            continue
+        free.append(number)
+        if _names_file(words[number], place.names):
             return f"'{show(words[number])}' names a file of the skill or the workspace, and the rule does not."
     at = _find_judged(words, rule)
     key = _key(words[at])
     if key not in _ROWS:
         return ""
-    if around.has_stdin and (_row(key).reads_stdin or _key(words[0]) == "xargs"):
+    if place.has_stdin and (_row(key).reads_stdin or _key(words[0]) == "xargs"):
         return f"'{show(words[0])}' takes commands or words from its input, and the call brings one."
     row = _row(key)
     if key == "git":
         at = _find_subcommand(words, at)
-        wrong = [n for n in free if n < at and words[n] not in _OF_GIT]
-        if wrong:
-            return _unknown(words[wrong[0]])
+        for number in free:
+            if number < at and words[number] not in _OF_GIT:
+                return _unknown(words[number])
         key = " ".join(["git", *words[at : at + 1]])
         if any(number >= at for number in free) and key not in _ROWS:
             return f"'{show(key)}' is not known to start nothing, and the rule does not have all of its words."
@@ -266,11 +274,13 @@ def why_unfit(words: Sequence[str], rule: Sequence[str], around: Around) -> str:
     left = [number for number in free if number > at]
     if key == "ssh":
         left = [number for number in left if number < _find_remote(words)]
-    return _why_not_safe(words, left, at, row, around, key in _OLD_STYLE) if left else ""
+    if not left:
+        return ""
+    return _why_not_safe(words, left, at, row, place, key in _OLD_STYLE)
 
 
 def _why_not_safe(
-    words: Sequence[str], left: Sequence[int], at: int, row: _Row, around: Around, is_old_style: bool
+    words: Sequence[str], left: Sequence[int], at: int, row: _Row, place: CallPlace, is_old_style: bool
 ) -> str:
     """Returns why one of the words that the call chose may start something."""
     wants_code = row.form in _CODE and not _has_code(row, words[at + 1 : left[0]])
@@ -284,12 +294,12 @@ def _why_not_safe(
         elif word in row.words or (word.startswith("-") and word not in _ALWAYS):
             is_fine = _is_safe(row, word)
         elif wants_code:
-            is_fine = word in _ALWAYS or re.fullmatch(_FORMS[row.form], word) is not None
+            is_fine = word in _ALWAYS or _FORMS[row.form].fullmatch(word) is not None
             wants_code = word in _ALWAYS
         else:
             form = "" if row.form in _CODE else row.form
-            is_fine = word in _ALWAYS or re.fullmatch(_FORMS[form], word) is not None
-            is_fine = is_fine and not (row.no_paths and _leads_to_file(word, around.names))
+            is_fine = word in _ALWAYS or _FORMS[form].fullmatch(word) is not None
+            is_fine = is_fine and not (row.no_paths and _leads_to_file(word, place.names))
         if not is_fine:
             return _unknown(word)
     return ""
@@ -305,15 +315,20 @@ def _find_judged(words: Sequence[str], rule: Sequence[str]) -> int:
     first = _key(words[0])
     if first != "xargs" and (first in _ROWS or program_name(words[0]) not in STARTERS):
         return 0
-    named = [n for n in range(1, len(rule)) if rule[n] == words[n]]
-    known = [n for n in named if _key(words[n]) in _ROWS]
-    if known:
-        return known[-1]
-    if first != "xargs":
-        return 0
-    values = [n + 1 for n in named if _XARGS_VALUE.fullmatch(words[n])]
-    started = [n for n in named if n not in values and not words[n].startswith("-")]
-    return started[0] if started else 0
+    found = 0
+    started = 0  # the program that xargs starts
+    for number in range(1, len(rule)):
+        word = words[number]
+        if rule[number] != word:
+            continue
+        if _key(word) in _ROWS:
+            found = number
+        is_value = _XARGS_VALUE.fullmatch(words[number - 1]) is not None
+        if not started and not is_value and not word.startswith("-"):
+            started = number
+    if first == "xargs":
+        return found or started
+    return found
 
 
 def _find_subcommand(words: Sequence[str], at: int) -> int:
@@ -326,9 +341,14 @@ def _find_subcommand(words: Sequence[str], at: int) -> int:
 
 def _find_remote(words: Sequence[str]) -> int:
     """Returns the index of the first word that ssh runs on the other machine."""
-    operands = [n for n in range(1, len(words)) if not words[n].startswith("-")]
-    behind = [n for n in operands if not _SSH_VALUE.fullmatch(words[n - 1])]
-    return behind[1] if len(behind) > 1 else len(words)
+    has_host = False
+    for number in range(1, len(words)):
+        if words[number].startswith("-") or _SSH_VALUE.fullmatch(words[number - 1]):
+            continue
+        if has_host:
+            return number
+        has_host = True
+    return len(words)
 
 
 def _has_code(row: _Row, words: Sequence[str]) -> bool:

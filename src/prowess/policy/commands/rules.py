@@ -26,7 +26,7 @@ from prowess.core.values import Located
 from prowess.policy.allowed_tools import command_words, is_own_folder
 from prowess.policy.commands.check import SYSTEM_FOLDERS, begins_with
 from prowess.policy.commands.env_names import find_unlisted
-from prowess.policy.commands.options import OF_WORKSPACE, Around, is_guarded, why_unfit
+from prowess.policy.commands.options import OF_WORKSPACE, CallPlace, is_guarded, why_unfit
 from prowess.policy.commands.parse import NotSimple, split_command
 from prowess.policy.commands.words import STARTERS, ShellLine, program_name, read_line, show, word_key
 from prowess.policy.globs import is_plain_path, match_anything, match_path
@@ -246,9 +246,9 @@ def certainly_fits(
         begun = [words for words in begun if not _names_input(words, cwd or "")]
         if not begun:
             return Fit(False, "The call brings inputs, and the rule names a path where they go.")
-    around = Around(_names_in(cwd, files), bool(args.get("stdin")))
+    place = CallPlace(_names_in(cwd, files), bool(args.get("stdin")))
     for words in written:
-        unfit = [why_unfit(words, rule, around) for rule in begun if begins_with(words, rule)]
+        unfit = [why_unfit(words, rule, place) for rule in begun if begins_with(words, rule)]
         if not unfit:
             continue
         refused = find_unlisted(args.get("env") or {})
@@ -266,13 +266,17 @@ def certainly_fits(
 
 def _names_in(cwd: Any, files: Collection[str]) -> Collection[str] | None:
     """Returns the names in the folder where a command starts; None when a run can write there."""
-    if is_own_folder(cwd):
-        return OF_WORKSPACE.union(word_key(path.partition("/")[0]) for path in files)
-    if _may_be_input(cwd):
-        return None
-    folder = posixpath.normpath(cwd) + "/"
-    below = [path.removeprefix(folder) for path in files if path.startswith(folder)]
-    return OF_WORKSPACE.union(word_key(path.partition("/")[0]) for path in below)
+    folder = ""
+    if not is_own_folder(cwd):
+        if _may_be_input(cwd):
+            return None
+        folder = posixpath.normpath(cwd) + "/"
+    names = set(OF_WORKSPACE)
+    for path in files:
+        if path.startswith(folder):
+            name = path.removeprefix(folder).partition("/")[0]
+            names.add(word_key(name))
+    return names
 
 
 def _locate(words: tuple[str, ...], cwd: str, find_program: FindProgram) -> Fit:

@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from prowess.policy.commands.parse import find_hidden
@@ -52,6 +53,7 @@ _EXECS = frozenset("-exec -execdir -ok -okdir".split())  # of find
 _BETWEEN = re.compile(r"[-+\d.]|\w+=")  # begins a word that may stand between a starter and what it starts
 _TEMPLATE = re.compile(r"(?:-\w*?[IJ]|--replace=)(.*)", re.DOTALL)  # of xargs
 _SED = ("sed", "gsed")
+_SED_OPTION = re.compile(r"^(?:--expression=|-[nErsuz]*e)")
 _SED_RUNS = re.compile(r"(?<![A-Za-z0-9_\\])[0-9gpIiMm]*+e(?:[0-9gpIiMmw]*+$|[\s;}](.*))", re.DOTALL)  # 1e ls, s/a/b/e
 _LOOPS = frozenset("for select".split())
 _COMPOUND = frozenset("{ if while until for select case [[".split())
@@ -192,9 +194,14 @@ def _judge(words: list[ShellWord]) -> str:
 
 def _why_filled_in(words: list[str]) -> str:
     """Returns why `find` or `xargs` puts words of its own where a program stands; "" when they do not."""
-    has_xargs = any(program_name(word) == "xargs" for word in words)
-    found = [_TEMPLATE.fullmatch(word) for word in words] if has_xargs else []
-    templates = {"{}", *(each[1] or words[at + 1] for at, each in enumerate(found[:-1]) if each)}
+    names = [program_name(word) for word in words]
+    has_xargs = "xargs" in names
+    templates = {"{}"}
+    if has_xargs:
+        for option, behind in pairwise(words):
+            found = _TEMPLATE.fullmatch(option)
+            if found:
+                templates.add(found[1] or behind)
     if len(templates) > MAX_DEPTH:
         return "Too many words of the command may be replaced by others."
     before = ""  # the last word that is no option, number or assignment
@@ -215,9 +222,14 @@ def _sed_lines(words: list[ShellWord]) -> list[str]:
     """Returns the lines that scripts of `sed` run; "" for one that is read from a file."""
     if not any(program_name(word.text) in _SED for word in words):
         return []
-    scripts = [word.text.removeprefix("--expression=") for word in words if not re.fullmatch(r"-\w*", word.text)]
-    found = [_SED_RUNS.search(script) for script in scripts]
-    return [each[1] or "" for each in found if each]
+    lines: list[str] = []
+    for word in words:
+        script = _SED_OPTION.sub("", word.text)
+        found = _SED_RUNS.search(script)
+        if found:
+            line = found[1] or ""
+            lines.append(line)
+    return lines
 
 
 def _is_starter(word: str) -> bool:
