@@ -19,10 +19,10 @@ from prowess.policy.commands.words import STARTERS, program_name, show, word_key
 # (`--reverse`, `-name`), with a value (`--key:`), with a value in the same word (`--to=`); `<form>` of the operands;
 # `!stdin` where commands are read from stdin. A letter that is wrongly without a value is safe, the opposite is not.
 _ROWS = {
-    "sort": """bcdfghimnrsuzCMRV k: t: S: --ignore-leading-blanks --dictionary-order --ignore-case --numeric-sort
-        --reverse --general-numeric-sort --human-numeric-sort --month-sort --random-sort --version-sort --check
-        --merge --stable --unique --zero-terminated --debug --key: --field-separator: --buffer-size: --sort:
-        --parallel: --batch-size:""",
+    "sort": """bcdfghimnrsuzCMRV k: t: S: o: T: --output: --ignore-leading-blanks --dictionary-order --ignore-case
+        --numeric-sort --reverse --general-numeric-sort --human-numeric-sort --month-sort --random-sort
+        --version-sort --check --merge --stable --unique --zero-terminated --debug --key: --field-separator:
+        --buffer-size: --sort: --parallel: --batch-size:""",
     "split": """dexu a: b: C: l: n: --bytes: --lines: --number: --suffix-length: --numeric-suffixes
         --elide-empty-files --numeric-suffixes= --hex-suffixes --additional-suffix= --line-bytes: --verbose""",
     "install": "bcCdDpTv g: m: o: t: --directory --mode: --owner: --group: --preserve-timestamps --verbose",
@@ -32,8 +32,8 @@ _ROWS = {
         --numeric-owner --dereference""",
     "cpio": "iodtuvmapBc --extract --create --list --verbose --make-directories --quiet",
     "zip": "rqjyuvXD0123456789 --recurse-paths --quiet --junk-paths --symlinks",
-    "sed": """nErsuz l= <sed> --quiet --silent --regexp-extended --separate --unbuffered --null-data --posix
-        --sandbox --line-length=""",
+    "sed": """nErsuzi l= --in-place <sed> --quiet --silent --regexp-extended --separate --unbuffered --null-data
+        --posix --sandbox --line-length=""",
     "awk": "F= v= <awk> --posix --traditional --sandbox --field-separator= --assign= --csv",
     "rename": "nvf <rename> --no-act --dry-run --verbose",
     "find": """LPH0123456789kMGcwb <words> -name -iname -path -ipath -wholename -regex -iregex -regextype -type
@@ -99,9 +99,9 @@ _ROWS = {
         +repage""",
     "pdflatex": """<plain> -interaction= -halt-on-error -file-line-error -synctex= -jobname= -draftmode
         -no-shell-escape""",
-    "openssl": """<openssl> -in -out -noout -text -subject -issuer -dates -fingerprint -serial -sha256 -sha1 -sha512
-        -md5 -hex -base64 -inform -outform -connect -servername -showcerts -a -A -checkend -pubkey -pubin -modulus
-        -verify""",
+    "openssl": """<openssl> !stdin -in -out -noout -text -subject -issuer -dates -fingerprint -serial -sha256 -sha1
+        -sha512 -md5 -hex -base64 -inform -outform -connect -servername -showcerts -a -A -checkend -pubkey -pubin
+        -modulus -verify""",
     "exiftool": "jasGnT -csv -json -r",
     "patch": "NRsflbtuEZ p: F: i: --dry-run --forward --reverse --silent --strip: --input: --verbose",
     "sdiff": "bBdiEsW w: --ignore-case --suppress-common-lines --width:",
@@ -109,6 +109,10 @@ _ROWS = {
     "tcpdump": "nvXAeqSlt# i: c: s: r: w:",
     "nmap": "snvAOFPTUVS46 p: --open --reason --top-ports:",
     "nc": "zvnul46 w: p:",
+    "apt-get": "yqsV --yes --quiet --dry-run --simulate --no-install-recommends --only-upgrade",
+    "ssh-keygen": "lyqvH t: b: f: N: C: F: R:",
+    "ssh-add": "lLdDqv t:",
+    "gpg": "aqvekKn r: u: o: --armor --list-keys --list-secret-keys --fingerprint --verify --import --export --batch",
     "git": """adflnpqrsvw0123456789 <words> --all --oneline --stat --numstat --shortstat --name-only --name-status
         --short --porcelain --porcelain= --branch --branches --remotes --graph --decorate --color --no-color
         --cached --staged --patch --no-patch --format: --pretty: --abbrev-commit --since: --until: --after:
@@ -130,24 +134,24 @@ _ROWS = {
     "git checkout": "bBt",
     "git cherry-pick": "x",
     "git clean": "dfnx",
-    "git clone": "",
+    "git clone": "!paths",
     "git commit": "m: F:",
     "git count-objects": "H",
     "git describe": "",
     "git diff": "MCURbi U: S: G:",
-    "git fetch": "kt",
+    "git fetch": "kt !paths",
     "git for-each-ref": "",
     "git fsck": "",
     "git grep": "iwvnlLcEFGPhHoIz e: A: B: C: m:",
     "git init": "b:",
     "git log": "MCcibgz L: S: G: U:",
     "git ls-files": "cdmosuiz",
-    "git ls-remote": "ht",
+    "git ls-remote": "ht !paths",
     "git ls-tree": "drtlz",
     "git merge": "m:",
     "git merge-base": "",
     "git mv": "k",
-    "git pull": "",
+    "git pull": "!paths",
     "git push": "u !paths",
     "git rebase": "",
     "git reflog": "",
@@ -179,13 +183,17 @@ _SAME = {
     "ld": "ld.bfd ld.gold ld.lld lld",
     "less": "more most pager pg zless zmore bzless xzless",
     "make": "gmake bmake remake",
-    "mysql": "mariadb",
+    "mysql": "mariadb mysqladmin mysqldump mysqlcheck mysqlshow mysqlimport mariadb-dump mariadb-admin",
+    "nano": "pico rnano",
     "nc": "ncat netcat nc.openbsd nc.traditional",
     "pdflatex": "latex xelatex lualatex tex pdftex xetex luatex",
     "rename": "prename file-rename perl-rename",
     "sed": "gsed",
     "sort": "gsort",
     "split": "gsplit",
+    "ssh": "slogin",
+    "apt-get": "apt apt-cache aptitude",
+    "gpg": "gpg2 gpgv",
     "tar": "bsdtar gtar",
     "vim": "vi nvim view ex rvim rview vimdiff gvim editor sensible-editor vim.basic vim.tiny vim.nox",
     "xargs": "gxargs",
@@ -217,6 +225,9 @@ _GIT_VALUES = frozenset(("-c", "-C", "--git-dir", "--work-tree", "--namespace", 
 _GUARDED = frozenset(each.partition(" ")[0] for each in _ROWS) - {"make", "ssh"}
 _XARGS_VALUE = re.compile(r"-[0rtxpo]*[IdEaLnPs]")  # takes the next word
 _SSH_VALUE = re.compile(r"-\w*[BbcDEeFIiJLlmOoPpQRSWw]")
+_INTERPRETERS = frozenset("python pypy bash sh dash zsh node bun deno perl ruby php lua rscript pwsh".split())
+_SCRIPT = re.compile(r"\.(?:py|sh|bash|[mc]?[jt]s|rb|pl|php|lua|r|ps1)$", re.IGNORECASE)
+_REMOTE = re.compile(r"(?:https?|ssh|git)://|git@")
 _SYSTEM = re.compile(r"/dev/null|/(?:usr|etc|bin|sbin|lib|lib64)(?:/(?!\.\.?(?:/|$))[\w.+-]+)*")
 OF_WORKSPACE: frozenset[str] = frozenset(
     (".", "..", "work", "out", "inputs", ".venv", "_shipped")
@@ -283,6 +294,7 @@ def _why_not_safe(
     words: Sequence[str], left: Sequence[int], at: int, row: _Row, place: CallPlace, is_old_style: bool
 ) -> str:
     """Returns why one of the words that the call chose may start something."""
+    has_remote = False  # git clone ADDRESS FOLDER
     wants_code = row.form in _CODE and not _has_code(row, words[at + 1 : left[0]])
     for number in left:
         word = words[number]
@@ -299,7 +311,8 @@ def _why_not_safe(
         else:
             form = "" if row.form in _CODE else row.form
             is_fine = word in _ALWAYS or _FORMS[form].fullmatch(word) is not None
-            is_fine = is_fine and not (row.no_paths and _leads_to_file(word, place.names))
+            is_fine = is_fine and (has_remote or not row.no_paths or not _leads_to_file(word, place.names))
+            has_remote = has_remote or _REMOTE.match(word) is not None
         if not is_fine:
             return _unknown(word)
     return ""
@@ -321,6 +334,8 @@ def _find_judged(words: Sequence[str], rule: Sequence[str]) -> int:
         word = words[number]
         if rule[number] != word:
             continue
+        if first in _INTERPRETERS and _SCRIPT.search(word):  # what follows are its arguments
+            break
         if _key(word) in _ROWS:
             found = number
         is_value = _XARGS_VALUE.fullmatch(words[number - 1]) is not None

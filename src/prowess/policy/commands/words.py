@@ -34,7 +34,7 @@ STARTERS = SHELLS | frozenset(
     pwsh hash mapfile readarray compgen alias split setarch linux32 linux64 i386 x86_64 uname26 prlimit choom logsave
     sg newgrp capsh pkexec fakeroot ssh-agent dbus-run-session dpkg-architecture start-stop-daemon cpulimit xvfb-run
     run-parts entr hyperfine valgrind bwrap gosu sshpass faketime eatmydata ltrace ld-linux.so ld-linux-x86-64.so
-    ld-linux-aarch64.so
+    ld-linux-aarch64.so m4
     """.split()
 )
 # For each variable that Prowess sets: any mention, a use, and a use as a word or as the beginning of a path.
