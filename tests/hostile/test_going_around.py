@@ -179,12 +179,12 @@ verdict = "ask"
 PLANTED = "mkdir -p .venv/bin; printf '#!/bin/sh\\necho EVIL\\n' > .venv/bin/sort; chmod 755 .venv/bin/sort"
 
 
-def run_commands(clone: Clone, *commands: Any, says: Any = "once") -> tuple[list[str], list[Any]]:
+def run_commands(clone: Clone, *commands: Any, says: Any = "once", rules: str = RULES) -> tuple[list[str], list[Any]]:
     """What was asked about, and what each of the calls came to, with a rule that allows some and one that asks."""
-    clone.skill("evil", files={"bin/tool": "#!/bin/sh\necho EVIL\n", "bin/helper": "#!/bin/sh\necho EVIL\n"})
+    clone.skill("evil", files={"bin/tool": "#!/bin/sh\necho EVIL\n", "bin/helper": "#!/bin/sh\necho EVIL >&2\n"})
     for name in ("tool", "helper"):
         (clone.folder / ".agent/skills/evil/bin" / name).chmod(0o755)
-    clone.write(".agent/policy.toml", RULES)
+    clone.write(".agent/policy.toml", rules)
     clone.trust()
     person = Person(says)
     given = [each if isinstance(each, dict) else {"command": each} for each in commands]
@@ -217,6 +217,34 @@ def test_a_file_that_an_allowed_program_starts(clone: Clone) -> None:
     assert not asked, "both are allowed"
     holds("EVIL" not in str(came), "the allowed program has found a file of the skill")
     assert came[1]["data"]["stdout"].startswith("/") and came[1]["data"]["stdout"].endswith("bin/bash\n")
+
+
+@case(
+    by="skill",
+    tries="be started by an option of an allowed program (`sort --compress-program`, `tar -I`, `sed e`, `find -exec`)",
+    stopped_by="of a program with such options a rule allows known options and plain operands alone",
+    everywhere=True,
+)
+def test_a_file_that_an_option_starts(clone: Clone) -> None:
+    harmless = ["sort SKILL.md", "tar -cf out/a.tar SKILL.md", "sed -n 1p SKILL.md", "find bin -name tool"]
+    attempts = [
+        "tar -cf out/b.tar -I ./bin/helper SKILL.md",
+        "tar -cvI./bin/helper -f out/b.tar SKILL.md",
+        "tar cfI out/b.tar ./bin/helper SKILL.md",
+        "tar -xf out/a.tar --to-comm=./bin/helper",
+        "tar -cf out/b.tar --checkpoint=1 --checkpoint-action=exec=./bin/helper SKILL.md",
+        "sed '1e ./bin/helper' SKILL.md",
+        "sed -n 's/.*/.\\/bin\\/helper/e' SKILL.md",
+        "split --filter=./bin/helper SKILL.md",
+        "find SKILL.md -exec ./bin/helper \\;",
+        "xargs ./bin/helper",
+        "install -s --strip-program=./bin/helper SKILL.md out/x",
+    ]
+    rules = RULES.replace('"sort", ', '"sort", "tar", "sed", "split", "find", "xargs", "install", ')
+    asked, came = run_commands(clone, *harmless, *attempts, rules=rules)
+    assert [each["status"] for each in came[:4]] == ["ok"] * 4, "the control: harmless use is allowed"
+    assert all("EVIL" in str(each["data"]) for each in came[4:]), "the control: each of them starts it"
+    holds(asked == attempts, f"only these were asked about: {asked}")
 
 
 @case(

@@ -34,6 +34,7 @@ class SkillIdentity(NamedTuple):
     trusted: bool = False
     env: tuple[str, ...] = ()  # variables that it declares
     digest: str = ""
+    files: tuple[str, ...] = ()
 
 
 class CallFacts(NamedTuple):
@@ -70,7 +71,8 @@ class CallFacts(NamedTuple):
 
 def _about(skill: SkillIdentity) -> dict[str, Any]:
     """Fields of a policy query about a skill."""
-    return {"skill": skill.id, "source": skill.source, "trusted": skill.trusted, "digests": (skill.digest,)}
+    about = {"skill": skill.id, "source": skill.source, "trusted": skill.trusted}
+    return {**about, "digests": (skill.digest,), "files": skill.files}
 
 
 class CallPolicy:
@@ -269,4 +271,5 @@ def identify(skill: Skill) -> SkillIdentity:
         trusted=entry.trusted,
         env=declared_env(skill),
         digest=skill.digest,
+        files=tuple(file.path for file in skill.files),
     )

@@ -363,7 +363,7 @@ def _by_grant(request: PolicyQuery, around: PolicyContext, lists: Mapping[str, A
     found = Fit(grants_all(own, request.tool))
     if not found.fits and request.tool in COMMAND_TOOLS:
         granted = granted_words(own, request.tool, request.args)
-        found = certainly_fits(granted, request.args, around.find_program)
+        found = certainly_fits(granted, request.args, around.find_program, files=request.files)
     if found.fits:
         why = f"A person lets the skill '{request.skill}', with the content that it has now, run what its list allows."
         decision = Decision(verdict="allow", rule="grant:allowed-tools", why=why)

@@ -73,6 +73,7 @@ class PolicyQuery(NamedTuple):
     trusted: bool = False  # the skill's source is trusted
     touches: tuple[tuple[str, str | None], ...] = ()  # skills (id, source) whose files it reads without naming them
     digests: tuple[str, ...] = ()  # content of the loaded skills that it names or reads
+    files: tuple[str, ...] = ()  # paths of the files of the skill
     kind: Literal["call", "capability"] = "call"
 
 
@@ -262,7 +263,7 @@ def fit(rule: PolicyRule, request: PolicyQuery, find_program: FindProgram = unlo
         return may_fit(rule.commands, request.args)
     names_folder = any(name == "cwd" for name, _ in rule.args)
     words = [each.words for each in rule.commands]
-    return certainly_fits(words, request.args, find_program, names_folder=names_folder)
+    return certainly_fits(words, request.args, find_program, names_folder=names_folder, files=request.files)
 
 
 def _fits_skill(pattern: str, skill: str | None) -> bool:

@@ -10,7 +10,7 @@ word of the rule could be.
 
 A rule that **allows** matches one simple command without shell syntax whose first word is the named program. This is a
 system file that only root can change, found in the PATH of the run, or a file of the skill that the rule names by its
-path.
+path. The words behind those of the rule must not start anything; see `commands.options`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from prowess.core.values import Located
 from prowess.policy.allowed_tools import command_words, is_own_folder
 from prowess.policy.commands.check import SYSTEM_FOLDERS, begins_with
 from prowess.policy.commands.env_names import find_unlisted
+from prowess.policy.commands.options import OF_WORKSPACE, CallPlace, is_guarded, why_unfit
 from prowess.policy.commands.parse import NotSimple, split_command
 from prowess.policy.commands.words import STARTERS, ShellLine, program_name, read_line, show, word_key
 from prowess.policy.globs import is_plain_path, match_anything, match_path
@@ -85,7 +86,7 @@ def starts_anything(rule: CommandRule) -> bool:
     for word in others:
         if word and not re.match(r"[-+\d.]|\w+=|[*?]+$", word):
             return False
-    if program_name(program) in STARTERS:
+    if program_name(program) in STARTERS and not is_guarded(program):
         return True
     of_system = "/" not in program or program.startswith("/") or match_path(program, "env")
     return of_system and bool(re.search(r"[*?]", program))
@@ -218,12 +219,17 @@ def _reads_program(command: str, line: ShellLine) -> bool:
 
 
 def certainly_fits(
-    rules: Sequence[Sequence[str]], args: Mapping[str, Any], find_program: FindProgram, *, names_folder: bool = False
+    rules: Sequence[Sequence[str]],
+    args: Mapping[str, Any],
+    find_program: FindProgram,
+    *,
+    names_folder: bool = False,
+    files: Collection[str] = (),
 ) -> Fit:
     """Matches a call with rules that allow: it must begin with the words of one.
 
     The same words start other files in another folder, or when the call brings its own input files; then there is no
-    match. `names_folder` means that the rule itself names the folder.
+    match. `names_folder` means that the rule itself names the folder. `files` are the paths of the skill's files.
     """
     cwd = args.get("cwd")
     why = ""
@@ -240,17 +246,37 @@ def certainly_fits(
         begun = [words for words in begun if not _names_input(words, cwd or "")]
         if not begun:
             return Fit(False, "The call brings inputs, and the rule names a path where they go.")
+    place = CallPlace(_names_in(cwd, files), bool(args.get("stdin")))
     for words in written:
-        if not any(begins_with(words, rule) for rule in begun):
+        unfit = [why_unfit(words, rule, place) for rule in begun if begins_with(words, rule)]
+        if not unfit:
             continue
         refused = find_unlisted(args.get("env") or {})
         if refused:
             return Fit(False, refused)
+        if "" not in unfit:
+            why = why or unfit[0]
+            continue
         found = _locate(words, cwd or "", find_program)
         if found.fits:
             return found
         why = why or found.why
     return Fit(False, why)
+
+
+def _names_in(cwd: Any, files: Collection[str]) -> Collection[str] | None:
+    """Returns the names in the folder where a command starts; None when a run can write there."""
+    folder = ""
+    if not is_own_folder(cwd):
+        if _may_be_input(cwd):
+            return None
+        folder = posixpath.normpath(cwd) + "/"
+    names = set(OF_WORKSPACE)
+    for path in files:
+        if path.startswith(folder):
+            name = path.removeprefix(folder).partition("/")[0]
+            names.add(word_key(name))
+    return names
 
 
 def _locate(words: tuple[str, ...], cwd: str, find_program: FindProgram) -> Fit:

@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from prowess.policy.commands.parse import find_hidden
@@ -32,7 +33,8 @@ STARTERS = SHELLS | frozenset(
     pipx uv make python pypy ipython perl ruby node nodejs deno bun php lua luajit tclsh rscript julia awk gawk mawk
     pwsh hash mapfile readarray compgen alias split setarch linux32 linux64 i386 x86_64 uname26 prlimit choom logsave
     sg newgrp capsh pkexec fakeroot ssh-agent dbus-run-session dpkg-architecture start-stop-daemon cpulimit xvfb-run
-    faketime eatmydata ltrace ld-linux.so ld-linux-x86-64.so ld-linux-aarch64.so
+    run-parts entr hyperfine valgrind bwrap gosu sshpass faketime eatmydata ltrace ld-linux.so ld-linux-x86-64.so
+    ld-linux-aarch64.so m4
     """.split()
 )
 # For each variable that Prowess sets: any mention, a use, and a use as a word or as the beginning of a path.
@@ -47,6 +49,12 @@ _OURS = {
 _UNSEEN = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
 _TOKEN = re.compile(r"[\w.+\-/]+")
 _TAKING = frozenset("cCSOPIx")  # option letters that take a program
+_EXECS = frozenset("-exec -execdir -ok -okdir".split())  # of find
+_BETWEEN = re.compile(r"[-+\d.]|\w+=")  # begins a word that may stand between a starter and what it starts
+_TEMPLATE = re.compile(r"(?:-\w*?[IJ]|--replace=)(.*)", re.DOTALL)  # of xargs
+_SED = ("sed", "gsed")
+_SED_OPTION = re.compile(r"^(?:--expression=|-[nErsuz]*e)")
+_SED_RUNS = re.compile(r"(?<![A-Za-z0-9_\\])[0-9gpIiMm]*+e(?:[0-9gpIiMmw]*+$|[\s;}](.*))", re.DOTALL)  # 1e ls, s/a/b/e
 _LOOPS = frozenset("for select".split())
 _COMPOUND = frozenset("{ if while until for select case [[".split())
 _DECIDES = re.compile(r"(?:BASH_CMDS|BASH_ALIASES|BASH_ENV|PS4|PROMPT_COMMAND)[\[+=]")  # sets what a shell starts
@@ -173,14 +181,55 @@ def _judge(words: list[ShellWord]) -> str:
     for word in words:
         if _DECIDES.match(word.text):
             return f"'{show(word.text)}' decides what a shell starts."
+    runs_lines = bool(_sed_lines(words))
     starts = True  # the first word is a program
     for number, word in enumerate(words[_find_program(words) :]):
         is_ours = number == 0 and word.text[1:] in _OURS
         if starts and (is_ours or not word.known):
             return f"'{show(word.text)}' is only known while the command runs; write it out."
         if number == 0 or not starts:
-            starts = _is_starter(word.text)
-    return ""
+            starts = _is_starter(word.text) or (runs_lines and program_name(word.text) in _SED)
+    return _why_filled_in([word.text for word in words[_find_program(words) :]])
+
+
+def _why_filled_in(words: list[str]) -> str:
+    """Returns why `find` or `xargs` puts words of its own where a program stands; "" when they do not."""
+    names = [program_name(word) for word in words]
+    has_xargs = "xargs" in names
+    templates = {"{}"}
+    if has_xargs:
+        for option, behind in pairwise(words):
+            found = _TEMPLATE.fullmatch(option)
+            if found:
+                templates.add(found[1] or behind)
+    if len(templates) > MAX_DEPTH:
+        return "Too many words of the command may be replaced by others."
+    before = ""  # the last word that is no option, number or assignment
+    for at, word in enumerate(words):
+        is_filled_in = not word.startswith("-") and any(each in word for each in templates)
+        starts = before in _EXECS or (_is_starter(before) and program_name(before) != "find")
+        if is_filled_in and starts and words[at - 1][-1:] not in ("I", "J"):
+            break
+        if word in _EXECS or not (word in templates or _BETWEEN.match(word)):
+            before = word
+    else:
+        if not has_xargs or not _is_starter(before) or program_name(before) == "xargs":  # which starts echo
+            return ""
+    return f"'{show(before)}' starts what is only known while the command runs."
+
+
+def _sed_lines(words: list[ShellWord]) -> list[str]:
+    """Returns the lines that scripts of `sed` run; "" for one that is read from a file."""
+    if not any(program_name(word.text) in _SED for word in words):
+        return []
+    lines: list[str] = []
+    for word in words:
+        script = _SED_OPTION.sub("", word.text)
+        found = _SED_RUNS.search(script)
+        if found:
+            line = found[1] or ""
+            lines.append(line)
+    return lines
 
 
 def _is_starter(word: str) -> bool:
@@ -195,6 +244,7 @@ def _lines_within(words: list[ShellWord]) -> Iterator[str]:
         if reads and word.quoted:
             yield word.text
         reads = reads or program_name(word.text) in SHELLS
+    yield from filter(None, _sed_lines(words))
 
 
 def _find_program(words: list[ShellWord]) -> int:

@@ -157,7 +157,9 @@ def _make_query(runtime: Runtime, kit: Toolkit, checked: CheckedCall) -> PolicyQ
     kind = "capability" if call.tool in CAPABILITIES else "call"
     query = PolicyQuery(tool=call.tool, args=call.args, kind=kind)
     if named is not None:
-        return query._replace(skill=named.id, source=named.source, trusted=named.trusted)
+        skill = _find_content(runtime, named)
+        files = () if skill is None else tuple(file.path for file in skill.files)
+        return query._replace(skill=named.id, source=named.source, trusted=named.trusted, files=files)
     _take_up(runtime, kit, checked.entries)
     touched = kit.calls.policy.find_touched(call)
     touches = tuple((each.id, each.source) for each in touched)
