@@ -133,6 +133,24 @@ def test_why_this_isolation_and_no_other_is_said_when_asked(root: Path, tiers: T
     assert "sandbox (landlock" in plain and note not in plain and f"isolation: {note}\n" in more
 
 
+def test_under_landlock_a_program_behind_a_shell_is_told_why_it_cannot_read_its_status(
+    root: Path, tiers: Tiers
+) -> None:
+    tier = tiers.get("landlock")
+
+    def warnings(command: str) -> list[str]:
+        words = ["exec", "demo", "--root", str(root), "--json", "--shell", "--", command]
+        argv = [sys.executable, "-m", "prowess", *words]
+        done = tier.run(lambda: subprocess.run(argv, capture_output=True, text=True, timeout=GUARD_S))
+        return json.loads(done.stdout)["warnings"]
+
+    for command in ("head -n 1 /proc/self/status; true", "python3 -c 'open(\"/proc/self/stat\")'; true"):
+        (warning,) = warnings(command)
+        assert "only the first program of a run" in warning and "`exec`" in warning
+    assert warnings("true; exec head -n 1 /proc/self/status") == []
+    assert warnings("cat /proc/1/environ; true") == [], "no advice would help here"
+
+
 def test_wrong_usage_is_not_the_commands_exit_code(exec_: Any) -> None:
     answer = exec_("ls", "--nonsense")
     assert answer.code == 125 and "-- COMMAND" in answer.err

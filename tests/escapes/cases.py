@@ -124,7 +124,7 @@ _TRIES = """
 2 list-host-tmp              list the machine's /tmp                                    OHHH
 2 list-other-workspaces      list another session's place                               OHHH
 2 stat-home                  learn that a file exists, and its size                     OHOH
-2 watch-home                 be told the names of files as they are touched             OHOH
+2 watch-home                 be told the names of files as they are touched             OHHH
 3 skill-new                  add a file to the skill                                    OHHH
 3 skill-modify               change a file of the skill                                 OHHH
 3 skill-truncate             cut a file of the skill short                              OHHH
@@ -372,7 +372,6 @@ _TRIES = """
 
 NOTES = {  # attempt: why it is as it is
     "stat-home": "Landlock decides about opening files, not about looking at what a path leads to.",
-    "watch-home": "Landlock does not know about inotify.",
     "chmod-outside": "Landlock does not know about modes: a file of the same user can be made unreadable, or readable "
     "to others. As root, scripts run as a user of their own, who has no files elsewhere.",
     "utime-outside": "As with modes.",

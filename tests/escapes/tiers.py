@@ -91,7 +91,7 @@ class BareWorkspace:
 
     def start(self, program: Program, **more: Any) -> subprocess.Popen[bytes]:
         if self.uid is not None:
-            more |= {"user": self.uid, "group": self.uid, "extra_groups": []}
+            more |= {"user": self.uid, "group": self.place.gid or self.uid, "extra_groups": []}
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         return subprocess.Popen(
             list(program.argv),

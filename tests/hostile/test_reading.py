@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -15,6 +16,7 @@ from hostile.scene import SECRET, Person, Scene, local, one_by_one, outcome, out
 from hostile.table import case, holds
 from prowess.errors import SkillError
 from prowess.workspace.isolation.selftest import DEFAULT_UID
+from prowess.workspace.session_folder import read_meta
 from spans import watch_spans
 
 
@@ -316,10 +318,70 @@ def test_workspace_of_another_session(scene: Scene, workspace_dir: str) -> None:
     assert SECRET in stdout(again)
 
 
+# Does what can be done to a path without opening it, and prints what it could do.
+TOUCH = """
+import ctypes, hashlib, json, os, sys
+top, theirs, *parts = sys.argv[1:]
+digest = hashlib.sha256("\\0".join(parts).encode()).hexdigest()
+paths = [f"{top}/{parts[-1]}-{digest[:length]}" for length in (12, 32, 64)] + [theirs]
+libc = ctypes.CDLL(None, use_errno=True)
+def watch(path):
+    if libc.inotify_add_watch(libc.inotify_init1(0), path.encode(), 0xFFF) < 0:
+        raise OSError(ctypes.get_errno(), path)
+could = []
+for path in [*paths, f"{theirs}/root/work"]:
+    tries = {"stat": os.stat, "chmod": lambda path: os.chmod(path, 0o777), "utime": lambda path: os.utime(path, (1, 1))}
+    tries |= {"xattr": lambda path: os.setxattr(path, "user.mine", b"1"), "inotify": watch, "list": os.listdir}
+    for name, do in tries.items():
+        try:
+            do(path)
+            could.append([name, path])
+        except OSError:
+            pass
+for name, do in {"inotify": watch, "list": os.listdir}.items():
+    try:
+        do(top)
+        could.append([name, top])
+    except OSError:
+        pass
+print(json.dumps({"could": could}))
+"""
+
+
+@case(
+    by="neighbour",
+    tries="stat, chmod, utime, mark or watch the folder of another session, whose name is computed or guessed",
+    stopped_by="a folder's name depends on random bits that no script can read; in a Landlock box there is no inotify; "
+    "as root a session's folder is for its own group",
+    everywhere=True,
+)
+def test_folder_of_another_session_by_its_name(scene: Scene, workspace_dir: str) -> None:
+    scene.skill("evil", files={"scripts/touch.py": TOUCH})
+    name = f"theirs-{scene.tier.name}"
+    assert outcome(scene.run("echo x > $WORK_DIR/x", session=name), "skill_run")["status"] == "ok"
+    (place,) = Path(workspace_dir, "workspaces").glob(f"{name}-*")
+    meta = read_meta(str(place))
+    key = [str(meta["key"].get(part, "default")) for part in ("tenant", "app", "user", "session")]
+
+    def look(theirs: Path, **more: Any) -> list[list[str]]:
+        words = shlex.join([str(place.parent), str(theirs), str(meta["store"]), *key])
+        played = scene.run(f"python3 scripts/touch.py {words}", session="mine", **more)
+        return json.loads(stdout(played))["could"]
+
+    before = [each.stat() for each in (place, place / "root" / "work")]
+    guess = place.with_name(f"{name}-{'0' * 32}")
+    holds(look(guess) == [], "it was found by a computed name")
+    if os.geteuid() == 0:
+        got = [each for each in look(place) if each != ["stat", str(place)]]
+        holds(got == [], f"with the name known: {got}")
+    assert [each.stat() for each in (place, place / "root" / "work")] == before
+    assert ["stat", str(place)] in look(place, settings=local(), says="once"), "the name is all that it takes"
+
+
 @case(
     by="neighbour",
     tries="be a session of the same name in another project, or in another store of the same one",
-    stopped_by="a workspace is named by store and key, with 128 bits, and its recorded key is compared",
+    stopped_by="a workspace is named by store, key and a secret, with 128 bits, and its recorded key is compared",
     everywhere=True,
 )
 def test_session_of_the_same_name_elsewhere(scene: Scene, tmp_path: Path) -> None:
@@ -338,7 +400,7 @@ def test_session_of_the_same_name_elsewhere(scene: Scene, tmp_path: Path) -> Non
 
 @case(
     by="neighbour",
-    tries="read, from another account of the machine, the long output of a run, whose place can be computed",
+    tries="read, from another account of the machine, the long output of a run, whose place is known",
     stopped_by="only its owner, and whom its scripts run as, can enter a session's folder; captured output is private",
     everywhere=True,
 )

@@ -31,7 +31,6 @@ import jsonschema
 import pytest
 
 from prowess.cli.main import main
-from prowess.core.values import SessionKey
 from prowess.errors import WorkspaceError, WorkspaceUnavailable
 from prowess.workspace.container import init as inside
 from prowess.workspace.container.container import Container, NotTheSame
@@ -44,7 +43,6 @@ from prowess.workspace.container.workspace import Setup
 from prowess.workspace.isolation.selftest import DEFAULT_UID
 from prowess.workspace.limits import RunLimits
 from prowess.workspace.process.client import Processes
-from prowess.workspace.session_folder import place_id
 from workspace_contract import CASES, LIMITS, Claims, Desk, Ground, Tier, case_name, check_limit, said
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "docker.sh"
@@ -183,9 +181,9 @@ print(json.dumps(said))
 """
 
 
-def without_a_container(code: str, argument: str) -> dict[str, str]:
+def without_a_container(code: str, argument: str, gid: int | None) -> dict[str, str]:
     python = "/usr/bin/python3" if AS_ROOT else sys.executable
-    become: dict[str, Any] = {"user": UID, "group": UID, "extra_groups": []} if AS_ROOT else {}
+    become: dict[str, Any] = {"user": UID, "group": gid, "extra_groups": []} if AS_ROOT else {}
     argv = [python, "-I", "-c", code, argument]
     return json.loads(subprocess.run(argv, **become, cwd="/", check=True, stdout=subprocess.PIPE).stdout)
 
@@ -196,7 +194,7 @@ def test_system_calls_that_lead_out_are_refused(mounted: Ground, not_run: Callab
         assert result.ended.exit_code == 0, result.err.decode()
         said = json.loads(result.out)
         assert "ok" not in said.values(), said
-        control = await asyncio.to_thread(without_a_container, CALLS, str(desk.host("out")))
+        control = await asyncio.to_thread(without_a_container, CALLS, str(desk.host("out")), desk.place.gid)
         for name, came_of_it in control.items():  # the attempts are real ones: without a container they succeed
             if came_of_it != "ok":
                 not_run(f"control of '{name}' in a container", f"refused to everybody here: {came_of_it}")
@@ -234,7 +232,8 @@ def test_who_it_is_and_what_it_can_see(mounted: Ground, engine: Engine) -> None:
         status = dict(line.split(":\t") for line in await desk.sh("cat /proc/self/status") if ":\t" in line)
         assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
-        assert set(status["Uid"].split()) == set(status["Gid"].split()) == {str(desk.workspace.isolation.uid)}
+        assert set(status["Uid"].split()) == {str(desk.workspace.isolation.uid)}
+        assert set(status["Gid"].split()) == {str(desk.place.gid or desk.workspace.isolation.uid)}
         seen = await desk.sh("ls /sys/class/net; uname -n; grep -v 127.0.0.1 /etc/resolv.conf; true")
         assert seen == ["lo", "box"], "no network, and no names of the host's"
         sockets = await desk.sh(
@@ -624,15 +623,15 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def test_the_container_of_an_owner_who_was_killed_ends(engine: Engine, tmp_path: Path) -> None:
+def test_the_container_of_an_owner_who_was_killed_ends(engine: Engine) -> None:
     folder = tempfile.mkdtemp(prefix="prowess-test-")
     os.chmod(folder, 0o711)
     for name in ("tree", "tree/out", "tree/work", "tree/inputs", "tree/.venv"):
         os.mkdir(os.path.join(folder, name))
     argv = [sys.executable, "-c", OWNER, engine.address, folder, os.path.join(folder, "tree")]
-    label = {"label": f"{SESSION_LABEL}={place_id('', SessionKey(session='owner'))}"}
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"up\n"
+        label = {"label": f"{SESSION_LABEL}={os.listdir(os.path.join(folder, 'workspaces'))[0]}"}
         (container,) = engine.client.api.containers(filters=label)
         process.kill()
     try:

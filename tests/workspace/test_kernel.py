@@ -102,6 +102,8 @@ def test_what_is_refused_and_what_does_not_exist(machine: str) -> None:
     alone = Box(machine, namespaces=False)
     for name in kernel.SHARED:
         assert (box(name), alone(name)) == (ALLOWED, refused(errno.EPERM)), name
+    for name in set(kernel.WATCHES) & set(box.numbers):
+        assert (box(name), alone(name)) == (ALLOWED, refused(errno.ENOSYS)), name
     known = set(box.numbers.values())
     for number in range(kernel.NEWEST + 1):
         if number not in known:

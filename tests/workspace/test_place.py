@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -22,11 +23,13 @@ from prowess.workspace.session_folder import (
     OpenPlace,
     PlaceInfo,
     hold_session,
+    is_held,
     list_places,
-    place_id,
     read_meta,
+    remove_place,
     write_meta,
 )
+from prowess.workspace.session_names import place_path
 from prowess.workspace.skill_trees import remove_tree
 
 OTHER = 64321
@@ -100,12 +103,190 @@ def test_no_two_sessions_share_a_place(tmp_path: Path) -> None:
         *(key("a"), key("a", user="u"), key("a", app="u"), key("a", tenant="u"), key("../../x"), key(".")),
         *(key("ä"), key("x" * 199), key("x" * 200), key("A"), key("a b"), key("session")),
     ]
-    ids = [place_id(store, each) for each in keys for store in ("/a/prowess.db", "/b/prowess.db")]
-    assert len(set(ids)) == 2 * len(keys)
-    assert all(name == os.path.basename(name) and not name.startswith(".") and len(name) < 80 for name in ids)
+    names = set[str]()
     for each in keys:
-        with OpenPlace(str(tmp_path), each) as place:
-            assert os.path.dirname(place.path) == str(tmp_path / "workspaces")
+        for store in ("/a/prowess.db", "/b/prowess.db"):
+            with OpenPlace(str(tmp_path), each, store=store) as place:
+                assert os.path.dirname(place.path) == str(tmp_path / "workspaces")
+            assert place_path(str(tmp_path), store, each) == place.path
+            names.add(os.path.basename(place.path))
+    assert len(names) == 2 * len(keys)
+    assert all(not name.startswith(".") and len(name) < 80 for name in names)
+
+
+def test_the_name_of_a_place_depends_on_a_secret(tmp_path: Path) -> None:
+    names = set[str]()
+    for dir in (tmp_path / "a", tmp_path / "b"):
+        with OpenPlace(str(dir), key(), store="/a") as place:
+            assert mode(dir / "workspaces.secret") == 0o600
+            names |= {os.path.basename(place.path), computed()}
+        (dir / "locks").mkdir(mode=0o700)
+        with hold_session(str(dir), "/a", key()):
+            assert os.listdir(dir / "locks") == [os.path.basename(place.path)]
+        with OpenPlace(str(dir), key(), store="/a") as again:
+            assert again.path == place.path
+    assert len(names) == 3
+
+
+def test_a_secret_of_somebody_else_or_that_cannot_be_read_is_not_used(tmp_path: Path) -> None:
+    secret = tmp_path / "workspaces.secret"
+    os.symlink(tmp_path / "elsewhere", secret)
+    with pytest.raises(WorkspaceError) as refused:
+        OpenPlace(str(tmp_path), key()).__enter__()
+    assert refused.value.code == "workspace-dir" and not (tmp_path / "elsewhere").exists()
+    if os.geteuid() == 0:
+        secret.unlink()
+        secret.touch()
+        os.chown(secret, OTHER, OTHER)
+        with pytest.raises(WorkspaceError, match="belongs to another user"):
+            OpenPlace(str(tmp_path), key()).__enter__()
+    secret.unlink()
+    secret.mkdir()
+    with pytest.raises(WorkspaceError, match="cannot be read"):
+        place_path(str(tmp_path), "/a", key())
+
+
+def computed() -> str:
+    """The name of the place in versions that computed it, for the store /a."""
+    return f"s-{hashlib.sha256(chr(0).join(('/a', *('default',) * 3, 's')).encode()).hexdigest()[:32]}"
+
+
+def of_before(dir: Path) -> Path:
+    """A place as such a version left it."""
+    with OpenPlace(str(dir), key(), store="/a") as place:
+        Path(place.root, "work", "mine").write_text("mine", encoding="utf-8")
+    old = dir / "workspaces" / computed()
+    os.rename(place.path, old)
+    (dir / "workspaces.secret").unlink()
+    return old
+
+
+def test_a_place_with_a_computed_name_is_renamed_when_its_session_opens(tmp_path: Path) -> None:
+    old = of_before(tmp_path)
+    venv = old / "root" / "skills" / "pdf" / ".venv"
+    venv.mkdir(parents=True)
+    (venv / "pyvenv.cfg").touch()
+    assert place_path(str(tmp_path), "/a", key()) == str(old), "until then it is found under that name"
+    assert not (tmp_path / "workspaces.secret").exists()
+    with OpenPlace(str(tmp_path), key(), store="/a") as place:
+        assert os.listdir(tmp_path / "workspaces") == [os.path.basename(place.path)] != [old.name]
+        assert Path(place.root, "work", "mine").read_text(encoding="utf-8") == "mine"
+        assert ["renamed" in note for note in place.notes] == [True]
+        assert [(info.session, info.store, info.in_use) for info in list_places(str(tmp_path))] == [("s", "/a", True)]
+    with OpenPlace(str(tmp_path), key(), store="/a") as place:
+        assert place.notes == (), "it is said once"
+    assert remove_place(str(tmp_path), "/a", key()) == place.path
+
+
+def test_a_place_with_a_computed_name_can_be_removed(tmp_path: Path) -> None:
+    old = of_before(tmp_path)
+    assert remove_place(str(tmp_path), "/a", key()) == str(old) and not old.exists()
+    assert remove_place(str(tmp_path), "/a", key()) is None
+
+
+def test_a_place_that_an_earlier_version_works_in_is_not_renamed(tmp_path: Path) -> None:
+    old = of_before(tmp_path)
+    with open(old / "lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        with pytest.raises(WorkspaceError) as refused:
+            OpenPlace(str(tmp_path), key(), store="/a").__enter__()
+        assert refused.value.code == "workspace-in-use" and refused.value.retryable
+        assert os.listdir(tmp_path / "workspaces") == [old.name]
+    with OpenPlace(str(tmp_path), key(), store="/a") as place:
+        assert os.path.exists(os.path.join(place.root, "work", "mine"))
+
+
+def test_a_session_that_an_earlier_version_holds_is_in_use(tmp_path: Path) -> None:
+    (tmp_path / "locks").mkdir()
+    with open(tmp_path / "locks" / computed(), "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert is_held(str(tmp_path), "/a", key())
+        with pytest.raises(WorkspaceError) as refused, hold_session(str(tmp_path), "/a", key()):
+            pass
+        assert refused.value.code == "session-in-use"
+    with hold_session(str(tmp_path), "/a", key()):
+        assert is_held(str(tmp_path), "/a", key())
+    assert not is_held(str(tmp_path), "/a", key())
+
+
+# Opens a place in children that are killed, each one step later: before each file that is opened, made or renamed.
+KILLED = """
+import os, shutil, signal, sys
+from prowess.core.values import SessionKey
+from prowess.workspace.session_folder import OpenPlace, list_places
+top, before = sys.argv[1:]
+key = SessionKey(session="s")
+
+def opened(dies_at):
+    steps = 0
+    def count(event, args):
+        nonlocal steps
+        if event in ("open", "os.mkdir", "os.rename", "os.chmod", "os.chown", "fcntl.flock"):
+            steps += 1
+            if steps == dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+    child = os.fork()
+    if child == 0:
+        sys.addaudithook(count)
+        OpenPlace(dir, key, store="/a").__enter__()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+step = 0
+while True:
+    step += 1
+    dir = os.path.join(top, str(step))
+    os.mkdir(dir)
+    if before:
+        shutil.copytree(before, dir, dirs_exist_ok=True)
+    how = opened(step)
+    with OpenPlace(dir, key, store="/a") as place:
+        assert os.path.isdir(os.path.join(place.root, "work", "inputs"))
+        assert not before or open(os.path.join(place.root, "work", "mine")).read() == "mine", step
+    assert [(info.session, info.store) for info in list_places(dir)] == [("s", "/a")], step
+    if how == 0:
+        break
+    assert how == -signal.SIGKILL
+print(step)
+"""
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_who_is_killed_while_a_place_is_made_or_renamed_loses_nothing(tmp_path: Path, renamed: bool) -> None:
+    before = ""
+    if renamed:
+        of_before(tmp_path / "before")
+        before = str(tmp_path / "before")
+    (tmp_path / "top").mkdir()
+    argv = [sys.executable, "-c", KILLED, str(tmp_path / "top"), before]
+    done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True)
+    assert int(done.stdout) > 10
+
+
+def test_each_session_has_a_group_that_others_do_not_have(workspace_dir: str) -> None:
+    if os.geteuid() != 0:
+        with OpenPlace(workspace_dir, key()) as place:
+            assert place.gid is None
+        return
+    with OpenPlace(workspace_dir, key("a"), uid=OTHER) as one, OpenPlace(workspace_dir, key("b"), uid=OTHER) as two:
+        reach = "import os, sys; os.chmod(sys.argv[1], 0o700)"
+        done = [
+            subprocess.run(
+                ["/usr/bin/python3", "-c", reach, f"{place.root}/work"],
+                check=False,
+                cwd="/",
+                user=OTHER,
+                group=gid,
+                extra_groups=[],
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for place, gid in ((one, one.gid), (two, one.gid), (two, OTHER))
+        ]
+        assert [each.returncode for each in done] == [0, 1, 1], done
+        assert all("PermissionError" in each.stderr for each in done[1:])
+    with OpenPlace(workspace_dir, key("a"), uid=OTHER) as again:
+        assert again.gid == one.gid
 
 
 def test_a_place_that_is_recorded_as_another_sessions_is_not_opened(tmp_path: Path) -> None:
@@ -192,7 +373,7 @@ def test_meta_that_was_broken_is_made_anew(tmp_path: Path) -> None:
     for content in ("", "{", "[]", "null", json.dumps({"used_at": "yesterday", "key": "x"})):
         with OpenPlace(str(tmp_path), key()) as place:
             Path(place.path, "meta.json").write_text(content, encoding="utf-8")
-        assert [info.session for info in list_places(str(tmp_path))] == [place_id("", key())]
+        assert [info.session for info in list_places(str(tmp_path))] == [os.path.basename(place.path)]
         with OpenPlace(str(tmp_path), key()):
             assert [info.session for info in list_places(str(tmp_path))] == ["s"]
 

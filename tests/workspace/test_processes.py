@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +21,7 @@ import pytest
 from guard import GUARD_S
 from prowess.errors import WorkspaceError
 from prowess.workspace.process import process_tree as tree
-from prowess.workspace.process.client import Processes
+from prowess.workspace.process.client import BELT_S, Processes, StartedCommand
 from prowess.workspace.process.command import Command, Ended, NotStarted, ProcessLimits
 
 PATH = "/usr/bin:/bin"
@@ -367,6 +369,76 @@ def test_a_command_that_stops_its_init_hangs_nobody(lab: Lab, monkeypatch: pytes
         assert lab.alive() == []
 
     go(lab, story)
+
+
+HOARD = """
+import os, signal, sys
+memory = os.memfd_create("memory")
+for _ in range(int(sys.argv[1])):
+    os.write(memory, bytes(1 << 20))
+print("full", flush=True)
+signal.pause()
+"""
+
+
+def test_a_process_that_takes_long_to_give_back_its_memory_is_waited_for() -> None:
+    """With patience for 5 ms, and memory that takes longer."""
+    code = f"""
+import subprocess, sys
+from prowess.workspace.process import process_tree as tree
+from prowess.workspace.process.seccomp import become_subreaper
+become_subreaper()
+def reap():
+    for _ in tree.ended_children(): pass
+    return tree.any_left()
+process = subprocess.Popen([{PYTHON!r}, "-I", "-S", "-c", {HOARD!r}, "400"], stdout=subprocess.PIPE)
+process.stdout.readline()
+print(tree.end_all(reap, patience_s=0.005))
+while reap(): pass
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "(1, 0)\n", done
+
+
+def test_a_process_that_cannot_be_ended_is_counted_and_not_waited_for() -> None:
+    """It belongs to somebody else."""
+    code = f"""
+import os, subprocess
+from prowess.workspace.process import process_tree as tree
+process = subprocess.Popen([{PYTHON!r}, "-c", "input()"], stdin=subprocess.PIPE, user={UNPRIVILEGED})
+os.setresuid(0, 65432, 0)
+told = []
+print(tree.end_all(tree.any_left, patience_s=0.6, tell=lambda: told.append(1)), bool(told))
+"""
+    if os.geteuid() == 0:
+        done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+        assert done.stdout == "(0, 1) True\n", done
+
+
+def test_an_init_that_still_ends_processes_is_not_taken_for_stuck() -> None:
+    """Its words come in time, on a clock that the test moves."""
+    ours, init = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    async def story() -> None:
+        loop, gone = asyncio.get_running_loop(), 0.0
+        clock = loop.time
+        loop.time = lambda: clock() + gone
+        run = StartedCommand(Processes(), 1, Command(argv=["x"], cwd="/", env={}, timeout_s=1.0, grace_s=0.0), ours)
+        waiting = asyncio.ensure_future(run.wait())
+        ended = {"why": "timeout", "survivors": 1, "left": 0}
+        for word in ({"started": 7}, {"ending": True}, {"ending": True}, {"ended": ended}):
+            init.send(json.dumps(word).encode())
+            for _ in range(5):
+                await asyncio.sleep(0)
+            gone += BELT_S - 0.5
+        assert (await waiting).timed_out
+
+    with ours, init:
+        ours.setblocking(False)
+        init.setblocking(False)
+        asyncio.run(story())
+        with pytest.raises(BlockingIOError):
+            init.recv(9)  # nobody asked it to end anything
 
 
 def test_when_the_supervisor_is_killed_its_runs_end_and_the_next_one_starts_another(lab: Lab) -> None:

@@ -13,6 +13,7 @@
 - run_as: finds the user that scripts run as
 - run_file: a file that a run made, to read and to save
 - session_folder: the folder of one session's workspace on disk, its metadata and its locks
+- session_names: names of these folders, which nobody can compute
 - skill_trees: publishes skills as read-only trees named by digest, and removes trees
 - skill_trees_in_use: records which stores use a published skill, and lists and removes published skills
 - system_programs: finds programs that only root can change

@@ -34,6 +34,7 @@ from prowess.workspace.outputs import (
     look_at_outputs,
 )
 from prowess.workspace.process.command import Ended, NotStarted
+from prowess.workspace.process.seccomp import PROC_OF_FIRST
 from prowess.workspace.scripts.missing_dependency import Around, explain_failure
 from prowess.workspace.session_folder import Place
 from prowess.workspace.skill_trees import Tree
@@ -48,6 +49,10 @@ _NO_COMMANDS_OF_A_REPOSITORY = {  # git prefers these to the config of the repos
     "core.hooksPath": "/dev/null",
     "core.sshCommand": "ssh",
 }
+_NO_STATUS = (
+    "Under Landlock only the first program of a run can read its own files in /proc/self, and none that it starts."
+    " Begin its command with `exec`, or install bubblewrap."
+)
 UNASKED = OutputLimits(max_files=100, max_file_bytes=64 << 10, max_total_bytes=256 << 10)  # without patterns
 
 
@@ -213,8 +218,7 @@ async def finish(
         warnings += problems
     warnings += printed.warnings
     untold = {*collected.untold, *printed.untold}
-    own_processes = "bwrap" in desk.workspace.isolation.mechanism
-    warnings += _about_the_end(ended, counts_survivors=not own_processes)
+    warnings += _about_the_end(ended, desk.workspace.isolation.mechanism, printed.stderr.text)
     if ended.timed_out:
         late = f"It was ended after {job.timeout_s:g} s; what it had printed and written is here."
         warnings.append(late)
@@ -340,23 +344,35 @@ def _environment(job: Job, workspace: Workspace, run: str) -> dict[str, str]:
     return {**base, "PYTHONUNBUFFERED": "1", **told, **job.env, **settled}
 
 
-def _about_the_end(ended: Ended, *, counts_survivors: bool) -> list[str]:
+def _about_the_end(ended: Ended, mechanism: str, stderr: str) -> list[str]:
     """Returns sentences about how the run ended.
 
-    A run in its own PID namespace leaves no processes behind. There the count would only be the namespace's first
-    process, so `counts_survivors` is False.
+    A run in bubblewrap's PID namespace leaves no processes behind. There the count would only be the namespace's first
+    process.
     """
     said = list(ended.notes)
     if ended.oom:
         said.append("It needed more memory than the limit allows and was ended for that.")
     if ended.left:
-        said.append(f"{ended.left} processes could not be ended.")
-    if ended.survivors_killed and ended.why == "exit" and counts_survivors:
+        said.append(f"{ended.left} process{'es' if ended.left > 1 else ''} could not be ended.")
+    if ended.survivors_killed and ended.why == "exit" and "bwrap" not in mechanism:
         number = ended.survivors_killed
         said.append(f"It left {number} process{'es' if number > 1 else ''} behind; nothing of it runs any more.")
     if ended.why == "lost":
         said.append("The process that watched over it was killed, so its exit code is not known.")
+    if "landlock" in mechanism and _lacked_its_status(stderr):
+        said.append(_NO_STATUS)
     return said
+
+
+def _lacked_its_status(stderr: str) -> bool:
+    """True when a program says that it may not read a file of its own in /proc that the first one may."""
+    for line in stderr.splitlines():
+        if "ermission denied" in line:
+            _, _, name = line.partition("/proc/self/")
+            if name.startswith(PROC_OF_FIRST):
+                return True
+    return False
 
 
 def _describe(current: Span, ended: Ended, printed: Printed) -> None:

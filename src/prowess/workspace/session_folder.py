@@ -2,6 +2,7 @@
 
 The session's key and its store together identify a session. Sessions with the same name in two projects share nothing.
 
+<dir>/workspaces.secret                 random bits, on which each <id> depends; see session_names
 <dir>/workspaces/<id>/meta.json         metadata; scripts never see it
 <dir>/workspaces/<id>/lock              held by every process that works here; only a process that is alone cleans up
 <dir>/workspaces/<id>/making            held for a moment while something is created here
@@ -15,11 +16,10 @@ The session's key and its store together identify a session. Sessions with the s
 
 from __future__ import annotations
 
+import errno
 import fcntl
-import hashlib
 import json
 import os
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -32,27 +32,38 @@ from prowess.core.values import SessionKey
 from prowess.errors import WorkspaceError
 from prowess.workspace.dirfd import open_folder, walk
 from prowess.workspace.layout import FOLDERS
+from prowess.workspace.session_names import (
+    computed_name,
+    find_names,
+    held_secret,
+    name_start,
+    oldest_name,
+    place_path,
+    session_name,
+)
 from prowess.workspace.skill_trees import remove_tree
 
 SCHEMA = "prowess.workspace/1"
 _READABLE = 0o755  # readable by the user that scripts run as
 _META = "meta.json"
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _LEFT = "Files that an earlier version kept for a session of this name are not here: see `prowess workspaces list`."
 _MOVED = (
     "Files of a session of this name are in the workspace of a store that is gone. If the project was moved, copy them"
     " from there: see `prowess workspaces list`."
 )
+_RENAMED = "The folder of this workspace was renamed, so a .venv of an earlier run has to be made again."
 _GONE = ".gone-"  # a place that is being removed; no session's place begins with a dot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Open folder of a session. `uid` owns the files that scripts write; None means our own user."""
+    """Open folder of a session. `uid` owns the files that scripts write; None means our own user. `gid` is the group
+    that scripts need to reach them."""
 
     path: str
     key: SessionKey
     uid: int | None = None
+    gid: int | None = None
     notes: tuple[str, ...] = ()  # warnings for the first run here
 
     @property
@@ -83,13 +94,13 @@ class Place:
     def own(self, path: str) -> str:
         """Makes the user that scripts run as the owner of a file or folder."""
         if self.uid is not None:
-            os.chown(path, self.uid, self.uid, follow_symlinks=False)
+            os.chown(path, self.uid, self.gid or self.uid, follow_symlinks=False)
         return path
 
     def share(self, path: str, how: int) -> None:
         """Keeps us as the owner and gives scripts the rights `how` (os.R_OK, os.X_OK …). Other users have no rights."""
         if self.uid is not None:
-            os.chown(path, -1, self.uid, follow_symlinks=False)
+            os.chown(path, -1, self.gid or self.uid, follow_symlinks=False)
         mode = 0o700 if os.path.isdir(path) else 0o600
         if self.uid is not None:
             mode |= how << 3
@@ -128,18 +139,39 @@ class OpenPlace:
         self._key = key
         self._store = store
         self._uid = uid
-        self._path = place_path(dir, store, key)
+        self._path = ""
+        self._notes: tuple[str, ...] = ()
         self._lock = -1
 
     def __enter__(self) -> Place:
         try:
-            make_passable(os.path.join(self._dir, "workspaces"))
+            top = os.path.join(self._dir, "workspaces")
+            make_passable(top)
+            with held_secret(self._dir) as secret:
+                name, group = session_name(secret, self._store, self._key)
+                self._path = os.path.join(top, name)
+                self._rename(os.path.join(top, computed_name(self._store, self._key)))
             self._hold()
             with making(self._path):
-                return self._made()
+                return self._made(group)
         except OSError as error:
             self.close()
             raise _unusable(self._dir, error) from error
+
+    def _rename(self, old: str) -> None:
+        """Gives the folder of a version that computed its name the new name, if nobody works there."""
+        if os.path.lexists(self._path) or not os.path.isdir(old) or os.path.islink(old):
+            return
+        lock = _locked(old, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock >= 0:
+            os.rename(old, self._path)
+            os.close(lock)
+            copies = os.path.join(self._path, "root", "skills")
+            for name in list_folder(copies):
+                if os.path.isfile(os.path.join(copies, name, ".venv", "pyvenv.cfg")):
+                    self._notes = (_RENAMED,)
+        elif os.path.isdir(old):  # not removed meanwhile
+            raise _in_use_now("open", self._key)
 
     def _hold(self) -> None:
         """Takes the lock. Tries again when clean-up, which holds the lock, has moved the folder away meanwhile."""
@@ -164,12 +196,12 @@ class OpenPlace:
         finally:
             os.close(lock)
 
-    def _made(self) -> Place:
+    def _made(self, group: int) -> Place:
         known = read_meta(self._path)
         whose = {"store": self._store, "key": to_json(self._key)}
         self._check_same(known, whose)
-        notes = () if known else self._left_elsewhere()
-        place = Place(path=self._path, key=self._key, uid=self._uid, notes=notes)
+        notes = self._notes if known else self._left_elsewhere()
+        place = Place(path=self._path, key=self._key, uid=self._uid, gid=self._take_group(group), notes=notes)
         place.share(self._path, os.X_OK)
         for name in ("root", "venvs", "tmp", "staged", *(f"root/{folder}" for folder in FOLDERS)):
             path = os.path.join(self._path, name)
@@ -189,14 +221,26 @@ class OpenPlace:
         write_meta(self._path, {"created_at": now, **known, **whose, "used_at": now})
         return place
 
+    def _take_group(self, group: int) -> int | None:
+        """Returns the session's group, or None where it cannot have one: scripts then have the group of their user."""
+        if self._uid is None:
+            return None
+        try:
+            os.chown(self._path, -1, group)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a user namespace without this number, as in a rootless container
+                raise
+            return None
+        return group
+
     def _left_elsewhere(self) -> tuple[str, ...]:
         """Returns notes about files that the user may expect here, but that are in another folder."""
         top = os.path.dirname(self._path)
         key = to_json(self._key)
-        if os.path.isdir(os.path.join(top, _old_id(self._key))):
+        if os.path.isdir(os.path.join(top, oldest_name(self._key))):
             return (_LEFT,)
         for name in list_folder(top):
-            if name.startswith(_named(self._key, "")):
+            if name.startswith(name_start(self._key)):
                 meta = read_meta(os.path.join(top, name))
                 if meta.get("key") == key and store_is_gone(meta.get("store")):
                     return (_MOVED,)
@@ -246,11 +290,12 @@ _HELD: set[str] = set()  # lock files that this process holds
 @contextmanager
 def hold_session(dir: str, store: str, key: SessionKey) -> Iterator[None]:
     """Holds the lock of a session. One process per machine works in a session: two would overwrite its record."""
-    path = _lock_path(dir, store, key)
     try:
         make_passable(dir)  # first, and for any umask: scripts of another user must pass through this folder
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        lock = _try_lock(path, os.O_CREAT)
+        os.makedirs(os.path.join(dir, "locks"), mode=0o700, exist_ok=True)
+        with held_secret(dir) as secret:
+            path = os.path.join(dir, "locks", session_name(secret, store, key)[0])
+        lock = None if _is_locked(dir, computed_name(store, key)) else _try_lock(path, os.O_CREAT)
     except OSError as error:
         raise _unusable(dir, error) from error
     if lock is None:
@@ -273,17 +318,17 @@ def hold_session(dir: str, store: str, key: SessionKey) -> Iterator[None]:
 
 def is_held(dir: str, store: str, key: SessionKey) -> bool:
     """True when a process on this machine works in that session now."""
+    return any(_is_locked(dir, name) for name in find_names(dir, store, key))
+
+
+def _is_locked(dir: str, name: str) -> bool:
     try:
-        lock = _try_lock(_lock_path(dir, store, key))
+        lock = _try_lock(os.path.join(dir, "locks", name))
     except FileNotFoundError:
         return False
     if lock is not None:
         os.close(lock)
     return lock is None
-
-
-def _lock_path(dir: str, store: str, key: SessionKey) -> str:
-    return os.path.join(dir, "locks", place_id(store, key))
 
 
 def _try_lock(path: str, more: int = 0) -> int | None:
@@ -298,35 +343,6 @@ def _try_lock(path: str, more: int = 0) -> int | None:
         if os.fstat(lock).st_nlink:
             return lock
         os.close(lock)
-
-
-def place_id(store: str, key: SessionKey) -> str:
-    """Folder name of a session: its name if that is plain, and 128 bits of SHA-256, so names do not collide."""
-    digest = _digest(store, *_parts(key))
-    return _named(key, digest[:32])
-
-
-def place_path(dir: str, store: str, key: SessionKey) -> str:
-    return os.path.join(os.path.abspath(dir), "workspaces", place_id(store, key))
-
-
-def _old_id(key: SessionKey) -> str:
-    """Folder name in earlier versions, without the store. The owner of such files is unknown."""
-    return _named(key, _digest(*_parts(key))[:12])
-
-
-def _named(key: SessionKey, digest: str) -> str:
-    if _PLAIN.fullmatch(key.session):
-        return f"{key.session}-{digest}"
-    return f"session-{digest}"
-
-
-def _parts(key: SessionKey) -> tuple[str, ...]:
-    return key.tenant, key.app, key.user, key.session
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def read_meta(path: str) -> dict[str, Any]:
@@ -380,14 +396,14 @@ def remove_place(dir: str, store: str, key: SessionKey) -> str | None:
     if not os.path.isdir(path) or os.path.islink(path):
         return None
     if not _remove(path):
-        raise WorkspaceError(
-            f"The workspace of session '{key.session}' is in use.",
-            op="remove",
-            code="workspace-in-use",
-            retryable=True,
-            hint="Wait until the run there has ended.",
-        )
+        raise _in_use_now("remove", key)
     return path
+
+
+def _in_use_now(op: str, key: SessionKey) -> WorkspaceError:
+    message = f"The workspace of session '{key.session}' is in use."
+    hint = "Wait until the run there has ended."
+    return WorkspaceError(message, op=op, code="workspace-in-use", retryable=True, hint=hint)
 
 
 def _places(dir: str) -> Iterator[PlaceInfo]:

@@ -39,6 +39,7 @@ DIFFERS = {
     "landlock+seccomp": (
         LINKS,
         "no `/dev/shm`, and no sockets but connected pairs",
+        "no inotify",
         "`/proc/self` for the first process of a run only, and no list of processes",
         "the host's name is seen",
         "a file of the system that is not shown is refused, not absent",

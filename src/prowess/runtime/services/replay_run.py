@@ -28,7 +28,8 @@ from prowess.runtime.services.replay import LogUntil, Recorded, copy_files, put_
 from prowess.runtime.services.sessions import session_place
 from prowess.runtime.storage import new_session
 from prowess.skills.roots import WORDS
-from prowess.workspace.session_folder import place_path, remove_place
+from prowess.workspace.session_folder import remove_place
+from prowess.workspace.session_names import place_path
 
 
 class RecordedRun(NamedTuple):

@@ -217,6 +217,7 @@ class ContainerProcess:
         self._command = command
         self._pieces: collections.deque[tuple[bytes, bytes]] = collections.deque()
         self._problem: WorkspaceError | None = None
+        self._belt = asyncio.timeout(None)
 
     async def begin(self) -> None:
         """Waits until the program has started. Raises NotStarted if it could not. Cancelling ends the program."""
@@ -242,6 +243,7 @@ class ContainerProcess:
         belt = asyncio.timeout(None if timeout_s is None else timeout_s + grace_s + BELT_S)
         try:
             async with belt:
+                self._belt = belt
                 while not self.over.is_set() or self._pieces:
                     await self._news.wait()
                     self._news.clear()
@@ -269,7 +271,7 @@ class ContainerProcess:
         """Ends the program now; if asking does not help, ends the whole container."""
         self.kill()
         try:
-            async with asyncio.timeout(self._command.grace_s + BELT_S):
+            async with asyncio.timeout(self._command.grace_s + BELT_S) as self._belt:
                 await self.over.wait()
         except TimeoutError:
             await self.container.aclose()
@@ -280,6 +282,10 @@ class ContainerProcess:
             self._news.set()
         elif kind == inside.TAKEN:
             self.taken.set()
+        elif kind == inside.ENDING:
+            if self._belt.when() is not None:
+                with suppress(RuntimeError):  # nobody waits for it any more
+                    self._belt.reschedule(asyncio.get_running_loop().time() + BELT_S)
         elif kind == inside.STARTED:
             self.pid = json.loads(content)["started"]
             self.begun.set()

@@ -133,6 +133,7 @@ def empty(top: str) -> bool:
 FRAME = struct.Struct(">cII")
 RUN, INPUT, END_INPUT, KILL, RESIZE = b"R", b"I", b"C", b"K", b"W"  # messages to process 1
 READY, STARTED, FAILED, ENDED, OUT, ERR, TAKEN = b"r", b"s", b"f", b"x", b"o", b"e", b"t"  # messages from process 1
+ENDING = b"g"
 HIGH_BYTES = 4 * CHUNK_BYTES  # above this much waiting output, programs are not read
 WAIT_S = 5.0  # for a supervisor that a program may have stopped
 PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4
@@ -468,6 +469,9 @@ class InitRun:
         if "started" in message:
             make_expendable(message["started"])
             self.relay.say(STARTED, self.number, data)
+            return
+        if "ending" in message:
+            self.relay.say(ENDING, self.number, b"")
             return
         if not message:  # init was killed, and the supervisor, too
             os._exit(3)

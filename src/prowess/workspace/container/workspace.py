@@ -216,7 +216,7 @@ class ContainerWorkspace:
             image=setup.image,
             image_id=setup.image_id,
             uid=setup.uid,
-            gid=setup.gid,
+            gid=(setup.mounted and self._place.gid) or setup.gid,
             memory=limits.memory,
             processes=limits.processes,
             open_files=limits.open_files,

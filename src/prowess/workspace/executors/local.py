@@ -83,8 +83,8 @@ class LocalExecutor:
     async def open(self, place: Place) -> OpenedWorkspace:
         found = await self._found.get()
         check_owner(place, self.uid)
-        check_reachable(place.root, self.uid)
-        enclose = partial(_bare, uid=self.uid, limits=found.limits)
+        check_reachable(place.root, self.uid, place.gid)
+        enclose = partial(_bare, uid=self.uid, gid=place.gid, limits=found.limits)
         from prowess.workspace.executors.private_copies import Unbound
 
         enclosure = Unbound(place, python=found.python, enclose=enclose)
@@ -128,7 +128,7 @@ class LocalExecutor:
                 raise cannot_drop(self.uid, error) from error
 
 
-def _bare(program: Program, here: Here, *, uid: int | None, limits: ProcessLimits) -> Command:
+def _bare(program: Program, here: Here, *, uid: int | None, gid: int | None, limits: ProcessLimits) -> Command:
     """Returns the command without a sandbox, with its limits only."""
     return Command(
         argv=program.argv,
@@ -138,6 +138,7 @@ def _bare(program: Program, here: Here, *, uid: int | None, limits: ProcessLimit
         timeout_s=program.timeout_s,
         limits=limits,
         uid=uid,
+        gid=gid,
         tty=program.tty,
     )
 

@@ -56,15 +56,16 @@ def check_owner(place: Place, uid: int | None) -> None:
         raise WorkspaceError(message, op="open", code="workspace-owner", hint=hint)
 
 
-def check_reachable(path: str, uid: int | None) -> None:
-    """Raises when user `uid` cannot pass a folder on the way to `path`. None means our own user, who can."""
+def check_reachable(path: str, uid: int | None, gid: int | None = None) -> None:
+    """Raises when user `uid`, with group `gid` or that of its number, cannot pass a folder on the way to `path`. None
+    means our own user, who can."""
     if uid is None:
         return
     folder = os.path.realpath(path)
     if not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     while folder != "/":
-        if not may(os.stat(folder), uid, 0o1):
+        if not may(os.stat(folder), uid, 0o1, gid):
             raise WorkspaceError(
                 f"Scripts run as user {uid}, who cannot enter {folder} and so does not reach {path}.",
                 op="open",
@@ -74,12 +75,12 @@ def check_reachable(path: str, uid: int | None) -> None:
         folder = os.path.dirname(folder)
 
 
-def may(status: os.stat_result, uid: int, bit: int) -> bool:
+def may(status: os.stat_result, uid: int, bit: int, gid: int | None = None) -> bool:
     """True when user `uid`, with one group and no privileges, has the right `bit`: 4 read, 2 write, 1 execute."""
     shift = 0
     if status.st_uid == uid:
         shift = 6
-    elif status.st_gid == uid:
+    elif status.st_gid == (gid or uid):
         shift = 3
     return bool(status.st_mode >> shift & bit)
 

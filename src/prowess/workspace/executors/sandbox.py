@@ -110,7 +110,7 @@ class SandboxExecutor:
     async def open(self, place: Place) -> OpenedWorkspace:
         found = await self._proven()
         check_owner(place, self.uid)
-        check_reachable(place.root, self.uid)
+        check_reachable(place.root, self.uid, place.gid)
         if found.isolation.mechanism == BWRAP:
             enclosure = Boxed(
                 place,
@@ -126,7 +126,7 @@ class SandboxExecutor:
         else:
             from prowess.workspace.executors.private_copies import Unbound
 
-            enclose = partial(walled_in, folders=found.folders, uid=self.uid, limits=found.limits)
+            enclose = partial(walled_in, folders=found.folders, uid=self.uid, gid=place.gid, limits=found.limits)
             enclosure = Unbound(place, python=found.python, enclose=enclose, environment=WALLED_ENVIRONMENT)
         return self._open.open(place, enclosure, isolation=found.isolation, groups=found.groups)
 

@@ -119,6 +119,7 @@ class Boxed:
                 box,
                 argv,
                 uid=self._uid,
+                gid=self._place.gid,
                 limits=self._rlimits,
                 stdin=program.stdin,
                 timeout_s=program.timeout_s,
@@ -165,7 +166,7 @@ class Boxed:
 
 
 def walled_in(
-    program: Program, here: Here, *, folders: Sequence[str], uid: int | None, limits: ProcessLimits
+    program: Program, here: Here, *, folders: Sequence[str], uid: int | None, gid: int | None, limits: ProcessLimits
 ) -> Command:
     """Returns the command with Landlock around it. See executors.private_copies.Unbound."""
     host = here.layout.host
@@ -179,6 +180,7 @@ def walled_in(
         read=read,
         write=write,
         uid=uid,
+        gid=gid,
         limits=limits,
         stdin=program.stdin,
         timeout_s=program.timeout_s,

@@ -213,6 +213,7 @@ class StartedCommand:
         self._command = command
         self._control = control
         self._over = False  # no more messages will come
+        self._belt: asyncio.Timeout | None = None
 
     @property
     def started(self) -> bool:
@@ -231,11 +232,12 @@ class StartedCommand:
 
     async def _attend_with_belt(self, readers: Sequence[Reader], *, until: Callable[[], bool]) -> None:
         """Waits with an extra time-out. Init applies the command's own time-out; the extra one helps when the command
-        has stopped its init."""
+        has stopped its init. An init that still ends processes says so, and is waited for."""
         command = self._command
         belt = asyncio.timeout(None if command.timeout_s is None else command.timeout_s + command.grace_s + BELT_S)
         try:
             async with belt:
+                self._belt = belt
                 await self._attend(readers, until=until)
         except TimeoutError:
             if not belt.expired():
@@ -281,7 +283,7 @@ class StartedCommand:
         for ask, wait_s in ((self.kill, self._command.grace_s + 1.0), (self._kill_init, BELT_S)):
             ask()
             try:
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout(wait_s) as self._belt:
                     await self._attend((), until=lambda: self.ended is not None)
                 return
             except TimeoutError:
@@ -313,9 +315,12 @@ class StartedCommand:
         )
 
     def _take(self, message: dict[str, Any]) -> None:
-        self._over = "started" not in message
+        self._over = "started" not in message and "ending" not in message
         if "started" in message:
             self.pid = message["started"]
+        elif "ending" in message:
+            if self._belt is not None and self._belt.when() is not None:
+                self._belt.reschedule(asyncio.get_running_loop().time() + BELT_S)
         elif "failed" in message:
             said = message["failed"]
             raise NotStarted(self._command, step=said["step"], number=said["errno"], text=said["text"])

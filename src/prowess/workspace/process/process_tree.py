@@ -12,21 +12,80 @@ import signal
 import time
 from collections.abc import Callable, Container, Iterator
 
-SWEEP_S = 5.0  # how long to wait for a process that survives SIGKILL
+SWEEP_S = 5.0  # how long to wait for a process that survives SIGKILL and does nothing
+TELL_S = 0.25
+_AT_ONCE = 64  # processes to wait for together
+Work = tuple[str, int]  # state of a process, and the processor time that it has used
 
 
-def end_all(reap: Callable[[], bool], spare: Container[int] = ()) -> tuple[int, int]:
-    """Kills everything below this process until `reap` finds nothing left. Returns (number killed, number left)."""
+def end_all(
+    reap: Callable[[], bool],
+    spare: Container[int] = (),
+    *,
+    tell: Callable[[], None] = lambda: None,
+    patience_s: float = SWEEP_S,
+) -> tuple[int, int]:
+    """Kills everything below this process until `reap` finds nothing left. Returns (number killed, number left).
+
+    Ending can take long: giving back 6 GB takes seconds. So a killed process is waited for while it works, and `tell`
+    is called every TELL_S. Those that did nothing for `patience_s` are left.
+    """
     killed: set[int] = set()
-    until = time.monotonic() + SWEEP_S
+    marks: dict[int, Work | None] = {}
+    told_at = time.monotonic()
+    until = 0.0
     while reap():
-        for pid, parent in below(os.getpid(), spare):
+        alive = list(below(os.getpid(), spare))
+        for pid, parent in alive:
             if _signal(pid, parent, signal.SIGKILL):
                 killed.add(pid)
-        if time.monotonic() > until:
-            return len(killed), sum(1 for _ in below(os.getpid(), spare))
-        select.select([], [], [], 0.0005)  # killed processes need a moment, and there may be only one processor
+        ending = {pid: _work(pid) for pid, _ in alive}
+        now = time.monotonic()
+        if now > until:
+            if until and not any(_works(ending.get(pid), mark) for pid, mark in marks.items()):
+                return len(killed), len(alive)
+            # Only these are looked at next time: a fork bomb has new ones each time, and is not waited for.
+            marks = {pid: work for pid, work in ending.items() if pid in killed}
+            until = now + patience_s
+        if now - told_at > TELL_S:
+            tell()
+            told_at = now
+        busy = [pid for pid, work in ending.items() if work and work[0] != "Z"]
+        _wait_for_one(busy, min(TELL_S, patience_s))
     return len(killed), 0
+
+
+def _work(pid: int) -> Work | None:
+    try:
+        fields = _stat(pid)
+    except OSError:
+        return None
+    ticks = int(fields[11]) + int(fields[12])
+    state = fields[0].decode()
+    return state, ticks
+
+
+def _works(now: Work | None, before: Work | None) -> bool:
+    if now is None:
+        return False
+    if now[0] == "R":
+        return True
+    return now != before
+
+
+def _wait_for_one(pids: list[int], most_s: float) -> None:
+    """Waits until one of these processes has ended, at most `most_s`; a moment when none can be waited for."""
+    poll = select.poll()
+    fds: list[int] = []
+    for pid in pids[:_AT_ONCE]:
+        try:
+            fds.append(os.pidfd_open(pid))
+        except OSError:  # it is gone, or the kernel does not have this
+            continue
+        poll.register(fds[-1], select.POLLIN)
+    poll.poll(most_s * 1000 if fds else 0.5)
+    for fd in fds:
+        os.close(fd)
 
 
 def ask_to_end(spare: int = 0) -> None:
@@ -120,6 +179,13 @@ def _signal(pid: int, parent: int, number: int) -> bool:
 
 
 def _state_and_parent(pid: int) -> tuple[str, int]:
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        state, parent = file.read().rpartition(b")")[2].split()[:2]  # the name before it may contain anything
+    state, parent = _stat(pid)[:2]
     return state.decode(), int(parent)
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Returns the fields of /proc/PID/stat from the state on. The name before it may contain anything."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        text = file.read()
+    _, _, fields = text.rpartition(b")")
+    return fields.split()

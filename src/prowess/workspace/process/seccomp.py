@@ -32,6 +32,7 @@ _NUMBERS = """
     io_uring_enter 426 426 · io_uring_register 427 427 · open_tree 428 428 · move_mount 429 429 · fsopen 430 430
     fsconfig 431 431 · fsmount 432 432 · fspick 433 433 · clone3 435 435 · openat2 437 437 · pidfd_getfd 438 438
     process_madvise 440 440 · mount_setattr 442 442 · quotactl_fd 443 443 · fchmodat2 452 452
+    inotify_init 253 - · inotify_init1 294 26
     lsm_set_self_attr 460 460 · open_tree_attr 467 467 · statmount 457 457 · listmount 458 458
     shmget 29 194 · shmat 30 196 · shmctl 31 195 · semget 64 190 · semop 65 193 · semctl 66 191 · semtimedop 220 192
     msgget 68 186 · msgsnd 69 189 · msgrcv 70 188 · msgctl 71 187 · mq_open 240 180 · mq_unlink 241 181
@@ -61,6 +62,8 @@ SHARED = "shmget shmat shmctl semget semop semctl semtimedop msgget msgsnd msgrc
 # The first two pass arguments by pointer, which a filter cannot read; the other two show the mounts of the host.
 # After ENOSYS the C library falls back to the older calls.
 ABSENT = ("clone3", "openat2", "statmount", "listmount")
+# Landlock does not restrict them, so they would tell the names of other sessions' folders. Programs then poll.
+WATCHES = ("inotify_init", "inotify_init1")
 
 AF_UNIX, AF_INET, AF_INET6, IPPROTO_MPTCP = 1, 2, 10, 262
 NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}; the same bits in clone and unshare
@@ -80,8 +83,8 @@ _NR, _ARCH = 0, 4
 
 def filter_program(*, namespaces: bool, machine: str | None = None) -> Program:
     """Returns the system call filter of a sandbox. With its own namespaces, the sandbox may open AF_UNIX, AF_INET and
-    AF_INET6 sockets, because they lead nowhere. Without them, it gets only connected socket pairs, no System V IPC, and
-    no control over limits and priorities of other processes."""
+    AF_INET6 sockets, because they lead nowhere. Without them, it gets only connected socket pairs, no System V IPC, no
+    inotify, and no control over limits and priorities of other processes."""
     machine = machine or os.uname().machine
     if machine not in SYSCALLS:
         raise NotImplementedError(f"there is no table of system calls for {machine}")
@@ -91,7 +94,8 @@ def filter_program(*, namespaces: bool, machine: str | None = None) -> Program:
     code += [(_JGT, 0, 1, NEWEST), _ret(ERRNO | errno.ENOSYS)]
     number = SYSCALLS[machine]
     never = REFUSED if namespaces else REFUSED + SHARED
-    for name, answer in [(n, errno.EPERM) for n in never] + [(n, errno.ENOSYS) for n in ABSENT]:
+    absent = ABSENT if namespaces else ABSENT + WATCHES
+    for name, answer in [(n, errno.EPERM) for n in never] + [(n, errno.ENOSYS) for n in absent]:
         if name in number:
             code += [(_JEQ, 0, 1, number[name]), _ret(ERRNO | answer)]
     for name, checks in _by_argument(namespaces).items():
@@ -162,7 +166,7 @@ LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 # because a rule cannot name later processes. The rest would show other processes or the mounts of the host.
 PROC = tuple(f"/proc/{name}" for name in "cpuinfo filesystems loadavg meminfo stat uptime version".split())
 PROC += tuple(f"/proc/sys/{name}" for name in "fs kernel vm".split())
-PROC_OF_FIRST = "cmdline comm fd io limits maps smaps smaps_rollup stat statm status".split()
+PROC_OF_FIRST = ("cmdline", "comm", "fd", "io", "limits", "maps", "smaps", "smaps_rollup", "stat", "statm", "status")
 
 
 def landlock_rights(abi: int) -> tuple[int, int, int]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 PARENT_GONE = signal.SIGUSR1
 SHUTDOWN_S = 3.0
+ENDING = {"ending": True}  # told while killed processes still end, so that nobody takes us for stuck
 LINGER_S = 0.05  # longer than a sandbox needs to end
 IDLE_MS = 30  # idle time before the next init is forked: a run that has just begun needs the processor first
 SUSPICIOUS_S = 1.0  # after an init is lost, children that appear within this time are counted as its own
@@ -173,7 +174,12 @@ class Supervisor:
             self.suspicious_until = now + SUSPICIOUS_S
         if self.suspicious_until is None:
             return
-        killed, left = tree.end_all(self.reap_orphans, spare=self.inits)
+
+        def say_so() -> None:
+            for control in lost:
+                tell(control, ENDING)
+
+        killed, left = tree.end_all(self.reap_orphans, spare=self.inits, tell=say_so)
         for control in lost:
             tell(control, {"ended": {"why": "lost", "survivors": killed + orphans, "left": left}})
             os.close(control)
@@ -240,7 +246,7 @@ class Init:
         self.attend()
         if self.message["wrapped"] and self.why == "exit":
             self.linger()
-        survivors, left = tree.end_all(self.reap)
+        survivors, left = tree.end_all(self.reap, tell=lambda: tell(self.control, ENDING))
         failure = self.failure()
         tell(self.control, {"failed": json.loads(failure)} if failure else {"ended": self.ending(survivors, left)})
         os._exit(0)
