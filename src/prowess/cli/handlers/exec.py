@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from prowess.cli.app import Call
 from prowess.cli.approver import TerminalApprover
 from prowess.cli.call import note_findings
+from prowess.cli.interrupts import run_async
 from prowess.cli.run_result import note_unredacted_secrets, show_end
 from prowess.cli.screen import printable
 from prowess.core.values import Outcome
@@ -49,7 +50,7 @@ def execute(call: Call, skill: str, words: tuple[str, ...], executor: str | None
     try:
         with call.runtime(roots=given["roots"], flags=flags) as runtime:
             note_findings(call, runtime)
-            return asyncio.run(_exec(call, runtime, skill, words, options))
+            return run_async(_exec(call, runtime, skill, words, options))
     except ProwessError as error:
         return _refused(call, error)
     except KeyboardInterrupt:
