@@ -51,9 +51,8 @@ class StoredRun:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             self._journal = Journal(path)
         except OSError as error:
-            raise EvalError(
-                f"{path} cannot be written: {error.strerror or error}.", code="eval-run-unwritable"
-            ) from error
+            why = error.strerror or error
+            raise EvalError(f"{path} cannot be written: {why}.", code="eval-run-unwritable") from error
         except JournalInUse as error:
             hint = "Wait until that run has ended."
             raise EvalError(f"{path} is written by another process.", code="eval-run-in-use", hint=hint) from error
