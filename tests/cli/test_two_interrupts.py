@@ -285,6 +285,29 @@ def test_one_while_the_display_is_being_stopped_is_not_lost(tmp_path: Path) -> N
     assert 0 <= terminal.shown.rfind(b"\x1b[?25l") < terminal.shown.rfind(b"\x1b[?25h")
 
 
+UNNOTICED = """
+import signal, sys, threading
+from prowess.cli.main import main
+def interrupt():
+    open(sys.argv[1]).read()
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+threading.Thread(target=interrupt, daemon=True).start()
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_one_that_no_system_call_was_cut_off_by_ends_a_question(place: Place) -> None:
+    """It comes to another thread, as one that comes right before the read does: the read goes on."""
+    fifo = place.folder / "now"
+    os.mkfifo(fifo)
+    words = [str(fifo), "install", "./skills", "--to", "project"]
+    terminal = Terminal(*words, cwd=place.folder, program=["-c", UNNOTICED])
+    terminal.wait_for("[y/N]: ")
+    fifo.write_text("", encoding="utf-8")
+    assert terminal.finish() == 130
+    assert "Nothing was changed.\r\nInterrupted.\r\n" in terminal.plain
+
+
 def test_the_cursor_is_back_wherever_an_interrupt_came() -> None:
     """Also where nothing of ours was left to bring it back."""
     ours, theirs = pty.openpty()

@@ -21,6 +21,7 @@ from prowess.cli.handlers.run import (
     taken_names,
 )
 from prowess.cli.interrupts import run_interruptible
+from prowess.cli.line_input import read_line
 from prowess.cli.live import output_closed
 from prowess.cli.markdown import print_markdown
 from prowess.cli.prompt_input import Completions, History, LineReader, complete, open_reader
@@ -212,7 +213,7 @@ class Chat:
         sys.stderr.flush()
         answer = ""
         with suppress(KeyboardInterrupt):
-            answer = sys.stdin.readline()
+            answer = read_line()
         if not answer.endswith("\n"):  # Ctrl-C, Ctrl-D
             self._screen.note("")
         is_yes = answer.strip().lower() in ("y", "yes")
