@@ -209,10 +209,10 @@ class Chat:
             hint = near or "See: /help. To send it to the model, put a word before it."
             raise ConfigError(meant.problem, code="usage", hint=hint)
         parts = filter(None, [meant.problem, near, "Send it to the model anyway? [y/N] "])
-        sys.stderr.write(" ".join(parts))
-        sys.stderr.flush()
         answer = ""
         with suppress(KeyboardInterrupt):
+            sys.stderr.write(" ".join(parts))
+            sys.stderr.flush()
             answer = read_line()
         if not answer.endswith("\n"):  # Ctrl-C, Ctrl-D
             self._screen.note("")
