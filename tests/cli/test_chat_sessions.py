@@ -111,7 +111,7 @@ def test_a_person_is_asked_before_an_unknown_name_is_sent(project: Project) -> N
     terminal.wait_for(">", after=terminal.wait_for("[answer", after=place))
     shown = finish(terminal)
     assert "No command or skill '/skils'. Did you mean /skills? Send it" in shown
-    assert "No command or skill '/über'. Send it" in shown and shown.count("Sent.") == 1
+    assert "No command or skill '/über'. Send it" in shown and shown.count("[answer") == 1
 
 
 # --- the screen -------------------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 
 from command_lines import run_here
 from guard import GUARD_S
+from prowess.cli.main import main
 from prowess.cli.prompt_input import History, complete
 from terminals import Terminal
 
@@ -192,6 +195,29 @@ def test_a_session_goes_on(project: Project) -> None:
     assert json.loads(out.splitlines()[0])["seq"] > 1
     code, _, err = project.pipe("x\n", "--session", "never", "--resume")
     assert code == 1 and "[session-unknown]" in err
+
+
+def test_an_end_that_cannot_be_recorded_is_not_waited_for(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A package's model removes the record while it answers: its end is never seen."""
+    store, info = project.folder / "runs.db", project.folder / "removing-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: removing\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text("[prowess.models]\nremoving = removing:make\n", encoding="utf-8")
+    code = "import os\nfrom prowess.testing import ScriptedModel\nclass Removing(ScriptedModel):\n"
+    code += f"    async def reply(self, *given, **options):\n        os.unlink({str(store)!r})\n"
+    code += "        return await super().reply(*given, **options)\n"
+    code += "def make(name, *, environ, params):\n    return Removing([{'text': 'Fine.'}])\n"
+    (project.folder / "removing.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(project.folder))
+    monkeypatch.chdir(project.folder)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"go\n"), encoding="utf-8"))
+    monkeypatch.setattr("prowess.cli.live._WAIT_S", GUARD_S)
+    began = time.monotonic()
+    assert main(["chat", "--store", str(store), "--root", "skills", "--model", "removing"]) == 1
+    assert time.monotonic() - began < GUARD_S
+    assert "[store-gone]" in capfd.readouterr().err
 
 
 # --- on a terminal ----------------------------------------------------------------------------------------------------

@@ -208,8 +208,6 @@ def test_an_interrupt_at_the_question_says_that_nothing_was_changed(
     terminal = Terminal(*words, cwd=project)
     terminal.wait_for("[y/N]: ")
     terminal.type(key)
-    while terminal.find("Interrupted.", after=0, wait_s=5) is None:
-        terminal.type(key)  # Python loses one that comes right before it reads
     assert terminal.finish() == 130
     said = "Nothing was removed." if words[0] == "uninstall" else "Nothing was changed."
     assert f"{said}\r\nInterrupted.\r\n" in terminal.plain

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
+import signal
+import struct
 import subprocess
 import sys
+import termios
+import time
 from pathlib import Path
 from typing import Any
 
@@ -304,8 +309,6 @@ def test_it_is_all_in_the_record(exec_: Any, tmp_path: Path) -> None:
 
 @pytest.mark.needs("isolation")
 def test_interrupting_ends_the_command(root: Path, tmp_path: Path) -> None:
-    import signal
-
     marker = f"sleep 987{os.getpid()}"  # no other test run's
     child = subprocess.Popen(
         [
@@ -333,8 +336,6 @@ def test_interrupting_ends_the_command(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.needs("isolation")
 def test_interrupting_is_an_answer_as_well(root: Path) -> None:
-    import signal
-
     marker = f"sleep 986{os.getpid()}"
     words = ["exec", "demo", "--json", "--root", str(root), "--input", "mark", "--shell", "--", f"exec {marker}"]
     (root.parent / "mark").write_text("x", encoding="utf-8")
@@ -346,6 +347,24 @@ def test_interrupting_is_an_answer_as_well(root: Path) -> None:
     child.send_signal(signal.SIGINT)
     out, _ = child.communicate(timeout=GUARD_S)
     assert child.returncode == 130 and json.loads(out)["error"]["code"] == "interrupted"
+
+
+def test_interrupting_while_stdin_is_read_does_not_wait_for_its_end(root: Path) -> None:
+    command = [sys.executable, "-m", "prowess", "exec", "demo", "--root", str(root), "--stdin", "--", "cat"]
+    ours, theirs = os.pipe()
+    child = subprocess.Popen(command, stdin=ours, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    os.write(theirs, b"more follows")
+    while struct.unpack("i", fcntl.ioctl(ours, termios.FIONREAD, b"\0" * 4)) != (0,):  # until it reads
+        assert child.poll() is None
+        time.sleep(0.01)
+    child.send_signal(signal.SIGINT)
+    try:
+        _, err = child.communicate(timeout=GUARD_S)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+        child.kill()
+    assert child.returncode == 130 and err.endswith(b"Interrupted.\n")
 
 
 # --- workspaces -------------------------------------------------------------------------------------------------------

@@ -179,6 +179,135 @@ def test_a_chat_that_asks_a_person(place: Place) -> None:
     place.check(terminal, interrupt(terminal), {})
 
 
+HELD = """
+import asyncio, os, signal, time
+from prowess.core.events import TextDelta
+class Held:
+    name = "held"
+    async def reply(self, messages, tools, *, on_delta, **options):
+        on_delta(TextDelta(text="Begun."))
+        await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            os.kill(os.getpid(), signal.SIGINT)
+            if os.environ.get("STUCK"):
+                print("stuck", flush=True)
+                while True:
+                    time.sleep(0.01)
+            raise
+def make(name, *, environ, params):
+    return Held()
+"""
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> dict[str, str]:
+    """Model of a package: the first Ctrl-C comes while it answers, the second at the moment when that is cancelled."""
+    info = tmp_path / "site" / "held-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: held\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text("[prowess.models]\nheld = held:make\n", encoding="utf-8")
+    (tmp_path / "site" / "held.py").write_text(HELD, encoding="utf-8")
+    return {"PYTHONPATH": str(tmp_path / "site")}
+
+
+@pytest.mark.parametrize("command", ["chat", "run"])
+def test_two_at_one_moment(place: Place, held: dict[str, str], command: str) -> None:
+    """The second one came in the middle of a step, and its `finally` waited: the chat went on."""
+    words = [command, *(["go"] if command == "run" else []), "--root", "skills", "--model", "held"]
+    terminal = Terminal(*words, "--session", place.session, cwd=place.folder, environ=held)
+    if command == "chat":
+        terminal.wait_for(">")
+        terminal.type("go\r")
+    code = terminal.finish()
+    assert code == 130 and "cut off" not in terminal.plain and "Cancelled." not in terminal.plain
+    place.check(terminal, code, {})
+
+
+def test_a_third_ends_a_step_that_does_not_end(place: Place, held: dict[str, str]) -> None:
+    words = ["run", "go", "--root", "skills", "--model", "held", "--session", place.session]
+    terminal = Terminal(*words, cwd=place.folder, environ={**held, "STUCK": "1"})
+    terminal.wait_for("stuck")
+    terminal.type("\x03")
+    place.check(terminal, terminal.finish(), {})
+
+
+ONE_STEP = """
+import asyncio, os, signal
+from prowess.cli.interrupts import run_interruptible
+async def work():
+    os.kill(os.getpid(), signal.SIGINT)
+    return "done"
+with asyncio.Runner() as runner:
+    try:
+        print(run_interruptible(runner, work()))
+    except KeyboardInterrupt:
+        print("interrupted")
+    print(run_interruptible(runner, asyncio.sleep(0, "and goes on")))
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_one_in_the_last_step_is_not_lost_and_ends_nothing_else() -> None:
+    done = subprocess.run([sys.executable, "-c", ONE_STEP], capture_output=True, text=True, timeout=GUARD_S)
+    assert done.stdout == "interrupted\nand goes on\n", done.stderr
+    assert done.returncode == -signal.SIGINT and "KeyboardInterrupt" in done.stderr, "later ones are Python's again"
+
+
+STOPPING = """
+import os, signal, sys
+from prowess.cli.live import Display
+class Terminal:
+    def __init__(self, stream):
+        self.stream = stream
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+    def write(self, text):
+        if "\\x1b[?25h" in text:
+            os.kill(os.getpid(), signal.SIGINT)
+        return self.stream.write(text)
+sys.stderr = Terminal(sys.stderr)
+display = Display()
+display.start()
+try:
+    display.stop()
+    print("lost")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_one_while_the_display_is_being_stopped_is_not_lost(tmp_path: Path) -> None:
+    terminal = Terminal(cwd=tmp_path, program=["-c", STOPPING])
+    assert terminal.finish() == 0 and "interrupted" in terminal.plain, terminal.plain
+    assert 0 <= terminal.shown.rfind(b"\x1b[?25l") < terminal.shown.rfind(b"\x1b[?25h")
+
+
+UNNOTICED = """
+import signal, sys, threading
+from prowess.cli.main import main
+def interrupt():
+    open(sys.argv[1]).read()
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+threading.Thread(target=interrupt, daemon=True).start()
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_one_that_no_system_call_was_cut_off_by_ends_a_question(place: Place) -> None:
+    """It comes to another thread, as one that comes right before the read does: the read goes on."""
+    fifo = place.folder / "now"
+    os.mkfifo(fifo)
+    words = [str(fifo), "install", "./skills", "--to", "project"]
+    terminal = Terminal(*words, cwd=place.folder, program=["-c", UNNOTICED])
+    terminal.wait_for("[y/N]: ")
+    fifo.write_text("", encoding="utf-8")
+    assert terminal.finish() == 130
+    assert "Nothing was changed.\r\nInterrupted.\r\n" in terminal.plain
+
+
 def test_the_cursor_is_back_wherever_an_interrupt_came() -> None:
     """Also where nothing of ours was left to bring it back."""
     ours, theirs = pty.openpty()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -495,6 +496,45 @@ def test_a_resumed_run_follows_no_link_to_another_place(project: Path, tmp_path:
         run(project, suite, resume="latest")
     assert caught.value.code == "eval-run-unwritable"
     assert (outside / "results.jsonl").read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize("link", ["old-skill-1", "old-skill-1/greeter", "old-skill-1/greeter/SKILL.md"])
+def test_an_old_version_is_planted_nowhere_else(project: Path, tmp_path: Path, link: str) -> None:
+    """A shipped run is gone on with, and in its folder a link leads to the skills of the person."""
+    _git(project, "init", "-q")
+    _git(project, "add", "skills")
+    _git(project, "-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "one")
+    suite = write_cases(project, [case(arms=["old_skill=HEAD"])], skill="greeter")
+    done = Path(run(project, suite).folder)
+    outside = tmp_path / "outside"
+    (outside / "own").mkdir(parents=True)
+    for file in ("SKILL.md", "own/SKILL.md"):
+        (outside / file).write_text("mine", encoding="utf-8")
+    before = sorted(outside.rglob("*"))
+    place = done / link
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink()
+    place.symlink_to(outside / "SKILL.md" if link.endswith(".md") else outside)
+    again = run(project, suite, resume="latest")
+    assert [record.status for record in again.records] == ["passed"]
+    assert sorted(outside.rglob("*")) == before
+    assert {path.read_text(encoding="utf-8") for path in outside.rglob("SKILL.md")} == {"mine"}
+    exported = done / "old-skill-1" / "greeter" / "SKILL.md"
+    assert not place.is_symlink() and "Say hello" in exported.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_a_named_run_that_is_a_link_is_not_gone_on_with(project: Path, tmp_path: Path, slash: str) -> None:
+    suite = write_cases(project, [case()])
+    done = run(project, suite, keep_in=str(tmp_path / "elsewhere"))
+    (project / "shipped").symlink_to(done.folder)
+    before = Path(done.folder, "results.jsonl").read_bytes()
+    with pytest.raises(EvalError) as caught:
+        run(project, suite, resume=f"./shipped{slash}")
+    assert caught.value.code == "eval-run-unwritable"
+    assert Path(done.folder, "results.jsonl").read_bytes() == before
 
 
 def test_a_resumed_run_plays_its_recordings_again(project: Path) -> None:

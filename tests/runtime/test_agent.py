@@ -136,6 +136,27 @@ def test_ctrl_c_ends_the_run_and_then_the_wait(root: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended\ninterrupted\n", "")
 
 
+SILENT = """
+import os, signal, sys, threading, prowess
+from prowess.testing import ScriptedModel
+def ask(call, decision):
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Event().wait()
+given = {"skills": sys.argv[1], "store": "memory:", "executor": "local"}
+run = {"tool": "skill_run", "args": {"skill": "demo", "command": "echo ran"}}
+model = ScriptedModel([{"calls": [{"tool": "skill_load", "args": {"skill": "demo"}}]}, {"calls": [run]}])
+try:
+    prowess.run_sync("go", model=model, approve=ask, **given)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_an_approver_that_never_answers_does_not_keep_the_process(root: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", SILENT, str(root)], capture_output=True, text=True, timeout=GUARD_S)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
 def test_a_session_goes_on_in_the_same_agent_and_in_another(root: Path, tmp_path: Path) -> None:
     async def work() -> None:
         model = ScriptedModel([{"text": "Hello."}, {"text": "Ada."}, {"text": "Still Ada."}])

@@ -439,14 +439,45 @@ def test_a_file_in_the_way_is_said_to_be(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_saver_left_is_swept_after_a_day(tmp_path: Path) -> None:
-    for name, age_s in (("old", 25 * 3600), ("new", 60)):
+    new = f"draft-{1:032x}"
+    for name, age_s in ((f"draft-{0:032x}", 25 * 3600), (new, 60)):
         draft = tmp_path / ".drafts" / name
         draft.mkdir(parents=True)
         (draft / "data").write_text("")
         for path in (draft / "data", draft):
             os.utime(path, (time.time() - age_s,) * 2)
     run(FolderArtifacts(tmp_path).save(KEY, "a", b""))
-    assert [path.name for path in (tmp_path / ".drafts").iterdir()] == ["new"]
+    assert [path.name for path in (tmp_path / ".drafts").iterdir()] == [new]
+
+
+@pytest.mark.parametrize("link", ["kept/.drafts", "kept", f"kept/.drafts/draft-{0:032x}", "version"])
+def test_no_link_leads_a_save_or_a_removal_elsewhere(tmp_path: Path, link: str) -> None:
+    outside = tmp_path / "outside"
+    for folder in (outside, outside / "work", outside / ".drafts" / "work", outside / f"draft-{0:032x}" / "work"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in ("data", "artifact.json"):
+            (folder / file).write_text("{}", encoding="utf-8")
+            os.utime(folder / file, (0, 0))
+        os.utime(folder, (0, 0))
+    store = FolderArtifacts(tmp_path / "kept")
+    version = tmp_path / "kept/acme/default/ann/session/s/a@/0"
+    place = version if link == "version" else tmp_path / link
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(outside)
+    before = tree_of(outside)
+    if link == "kept/.drafts":
+        assert refused(store.save(KEY, "a", b"x")) == "store-unavailable"
+    else:
+        saved = run(store.save(KEY, "a", b"x"))
+        assert saved.version == (1 if link == "version" else 0)
+        run(store.delete(KEY, "a"))
+    after = tree_of(outside)
+    assert before.items() <= after.items()
+    assert link == "kept" or before == after, "nothing is written there, either"
+
+
+def tree_of(folder: Path) -> dict[str, bytes | None]:
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 CHILD = """

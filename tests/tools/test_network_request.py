@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 import loopback
+from guard import GUARD_S
 from loopback import Exchange, Handler, Server, in_turn, redirecting
 from prowess.core.values import Outcome
 from prowess.policy.secrets import Redactor
@@ -442,3 +445,27 @@ def test_no_way_from_https_to_http(certificate: Path) -> None:
     with Server(answering()) as plain, Server(redirecting(plain.url()), certificate) as server:
         outcome = ask(server.url(), [at(server), at(plain)])
         assert outcome.code == "url-refused" and "encryption" in outcome.content and not plain.requests
+
+
+UNANSWERED = """
+import asyncio, socket, threading
+from prowess.tools.network_request import look_up_apart
+asked = threading.Event()
+def never(*given, **options):
+    asked.set()
+    threading.Event().wait()
+socket.getaddrinfo = never
+async def work():
+    lookup = asyncio.ensure_future(look_up_apart("name.example"))
+    while not asked.is_set():
+        await asyncio.sleep(0)
+    lookup.cancel()
+    await asyncio.wait([lookup])
+    print(lookup.cancelled())
+asyncio.run(work())
+"""
+
+
+def test_a_name_server_that_never_answers_does_not_keep_the_process() -> None:
+    done = subprocess.run([sys.executable, "-c", UNANSWERED], capture_output=True, text=True, timeout=GUARD_S)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")

@@ -37,7 +37,7 @@ def run_watched(
             stdin, stdout, stderr = (stack.enter_context(open(path, "wb")) for path in paths)
             stdin.write(given)
             stdin.flush()
-            stack.enter_context(_hold_signals())  # else one could come when the program runs and nobody knows of it
+            stack.enter_context(hold_signals())  # else one could come when the program runs and nobody knows of it
             process = subprocess.Popen(  # noqa: S603 - the caller has checked the arguments
                 ["/bin/sh", "-c", _LIFELINE, "sh", *argv],
                 cwd=folder,
@@ -62,7 +62,7 @@ def run_watched(
 
 
 @contextlib.contextmanager
-def _hold_signals() -> Iterator[None]:
+def hold_signals() -> Iterator[None]:
     """Holds back signals that have a handler of ours until the block is left. Only the main thread gets signals."""
     came: list[int] = []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}

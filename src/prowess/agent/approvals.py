@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 import reprlib
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
 from typing import Any, Protocol, get_args, runtime_checkable
 
 from prowess._internal.own_line import describe_error, describe_raised
-from prowess._internal.worker_thread import without_stop_iteration
+from prowess._internal.worker_thread import OneThread, without_stop_iteration
 from prowess.agent.call_policy import CallFacts, SkillIdentity
 from prowess.agent.context.state import ApprovalQuestions
 from prowess.agent.recorder import EventWriter, SessionSecrets
@@ -171,17 +169,16 @@ class ApprovalBook:
 
 
 async def _call(approver: Approver, call: ToolCall, decision: Decision) -> object:
-    """Asks the approver. A plain function may wait for a person, so it gets a thread of its own: other runs go on."""
+    """Asks the approver. A plain function may wait for a person, so it gets a thread of its own: other runs go on, and
+    one that never answers keeps no process from ending."""
     if inspect.iscoroutinefunction(approver) or inspect.iscoroutinefunction(type(approver).__call__):
         return await approver(call, decision)
     context = copy_context()
-    thread = ThreadPoolExecutor(1, "prowess-approve")
+    thread = OneThread("prowess-approve")
     try:
-        said: object = await asyncio.get_running_loop().run_in_executor(
-            thread, lambda: context.run(without_stop_iteration, approver, call, decision)
-        )
+        said: object = await thread.ask(lambda: context.run(without_stop_iteration, approver, call, decision))
     finally:
-        thread.shutdown(wait=False)
+        thread.end()
     return await said if inspect.isawaitable(said) else said
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prowess.cli.call import BOUNDS, Call, answer
+from prowess.cli.line_input import confirm
 from prowess.cli.main import COMMANDS
 from prowess.cli.screen import Screen
 from prowess.core.findings import visible
@@ -202,9 +203,9 @@ def confirm_removal(
 def ask_person(question: str, *, unless: str) -> None:
     """Asks at the terminal. After a no, and after an interrupt, the person is told `unless`."""
     try:
-        if click.confirm(question, err=True):
+        if confirm(question):
             return
-    except click.Abort:
+    except KeyboardInterrupt:
         sys.stderr.write(f"\n{unless}\n")
         raise
     raise SkillDenied(unless, code="not-confirmed", hint="")

@@ -399,12 +399,13 @@ async def read_answer(question: str) -> str:
     sys.stderr.write(question)
     sys.stderr.flush()
     fd = sys.stdin.fileno()
-    await _readable(fd)  # no thread: Ctrl-C would have to wait for it
+    await readable(fd)  # no thread: Ctrl-C would have to wait for it
     line = os.read(fd, 65536)
     return line.decode("utf-8", "replace").strip()
 
 
-async def _readable(fd: int) -> None:
+async def readable(fd: int) -> None:
+    """Waits until something can be read, or the end."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))

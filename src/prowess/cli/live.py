@@ -10,15 +10,14 @@ import asyncio
 import atexit
 import json
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from prowess._internal.text import one_line, render_seconds
+from prowess._internal.watched_process import hold_signals
 from prowess.cli.screen import is_terminal, printable
 from prowess.core.events import (
     ApprovalAnswered,
@@ -76,9 +75,9 @@ class Display:
             self._live.start()
 
     def stop(self) -> None:
-        """Removes the status line and restores the cursor; printed lines stay. Ctrl-C cannot interrupt it."""
+        """Removes the status line and restores the cursor; printed lines stay. A signal waits until it is done."""
         if self._live is not None:
-            with _uninterrupted():
+            with hold_signals():
                 self._live.stop()
                 _SHOWN[:] = [display for display in _SHOWN if display is not self]
 
@@ -245,19 +244,6 @@ def stop_all() -> None:
     """Stops every display that is still shown, so that the cursor is visible again."""
     for display in [*_SHOWN]:
         display.stop()
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ignores Ctrl-C for the few milliseconds that the block takes."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
 
 
 def _open_console() -> Any:

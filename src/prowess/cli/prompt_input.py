@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from prowess._internal.files import read_regular, write_whole
+from prowess.cli.line_input import read_line
 from prowess.errors import ConfigError
 
 _KEPT, _MOST_BYTES = 1000, 4 << 20
@@ -317,7 +318,7 @@ class ReadlineReader:
 def _ask() -> str:
     sys.stderr.write(PROMPT)
     sys.stderr.flush()
-    line = sys.stdin.readline()
+    line = read_line()
     if not line:
         raise EOFError
     return line.rstrip("\n")

@@ -43,6 +43,7 @@ class StoredRun:
     """Eval run on disk, open for appending: a new one, or one of the same suite that goes on with its own header."""
 
     def __init__(self, folder: str, header: EvalHeader) -> None:
+        folder = os.path.normpath(folder)  # a link with a slash behind it would be followed
         path = os.path.join(folder, FILE)
         try:
             if os.path.islink(folder):
@@ -50,7 +51,8 @@ class StoredRun:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             self._journal = Journal(path)
         except OSError as error:
-            raise EvalError(f"{path} cannot be written: {error.strerror}.", code="eval-run-unwritable") from error
+            why = error.strerror or error
+            raise EvalError(f"{path} cannot be written: {why}.", code="eval-run-unwritable") from error
         except JournalInUse as error:
             hint = "Wait until that run has ended."
             raise EvalError(f"{path} is written by another process.", code="eval-run-in-use", hint=hint) from error

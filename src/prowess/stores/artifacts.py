@@ -2,7 +2,8 @@
 
 A version is a folder. It is written in a draft folder and then renamed into place. A rename onto a folder with content
 fails, so of two writers one gets the number and the other gets the next. A deleted version leaves an empty marker,
-which keeps its number in use.
+which keeps its number in use. Drafts are written and removed by descriptor, under names that were made here: a link in
+the folder leads no write and no removal elsewhere.
 
     <tenant>/<app>/<user>/session/<session>/charts/sales.png@/0/{data,artifact.json}
     <tenant>/<app>/<user>/user/profile.json@/3/deleted
@@ -11,21 +12,23 @@ which keeps its number in use.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import io
 import json
 import os
+import re
 import shutil
-import tempfile
+import stat
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Lock
 from typing import IO, Any
 
-from prowess._internal.files import open_regular, read_regular, write_whole
+from prowess._internal.files import open_regular, read_regular
 from prowess._internal.mime import guess_mime
 from prowess._internal.paths import inside
 from prowess.core.codec import from_json, to_json
@@ -46,6 +49,10 @@ from prowess.stores.artifact_content import (
 
 __all__ = ["FolderArtifacts", "parse_artifact_ref", "render_artifact_ref"]
 
+_DRAFTS = ".drafts"
+_DRAFT = re.compile(r"draft-[0-9a-f]{32}")
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 _ABANDONED_S = 24 * 3600  # a draft untouched for a day belongs to a process that was killed
 
 
@@ -73,8 +80,9 @@ class FolderArtifacts:
         folder = self._folder(key, name)
         of_user, _ = artifact_scope(name)
         session = None if of_user else key.session
-        draft = await asyncio.to_thread(self._begin, name, mime_type, session)
+        draft = _Draft(self.path, name, mime_type, session, self._max_bytes)
         try:
+            await asyncio.to_thread(self._begin, draft)
             if isinstance(data, AsyncIterable):
                 async for piece in large_pieces(data):
                     await asyncio.to_thread(draft.write, piece)
@@ -141,17 +149,16 @@ class FolderArtifacts:
         path = "/".join(map(folder_name, parts))
         return inside(self.path, f"{scope}/{path}@")
 
-    def _begin(self, name: str, mime_type: str | None, session: str | None) -> _Draft:
-        drafts = os.path.join(self.path, ".drafts")
+    def _begin(self, draft: _Draft) -> None:
         with trouble(self.path):
             if not self._swept:
                 self._prepare()
             os.makedirs(self.path, mode=0o700, exist_ok=True)
-            os.makedirs(drafts, mode=0o700, exist_ok=True)
-            if not self._swept:
-                self._swept = True
-                _sweep(drafts)
-            return _Draft(drafts, name, mime_type, session, self._max_bytes)
+            with _open_drafts(self.path) as drafts:
+                if not self._swept:
+                    self._swept = True
+                    _sweep(drafts)
+                draft.begin(drafts)
 
     def _open(self, key: SessionKey, name: str, version: int | None) -> tuple[Artifact, IO[bytes]]:
         artifact = self._get(key, name, version)
@@ -200,13 +207,13 @@ class FolderArtifacts:
         with trouble(self.path):
             for number in _wanted(folder, name, version):
                 place = _version_place(folder, number)
-                # The marker first: from here on the version is deleted, and its number stays in use.
-                marker = os.path.join(place, "deleted")
-                fd = os.open(marker, os.O_CREAT | os.O_WRONLY, 0o600)
-                os.close(fd)
-                for part in ("data", "artifact.json"):
-                    with suppress(FileNotFoundError):  # another process deletes it too
-                        os.unlink(os.path.join(place, part))
+                with _open_folder(place) as fd:
+                    # The marker first: from here on the version is deleted, and its number stays in use.
+                    with suppress(FileExistsError):  # another process deletes it too
+                        os.close(os.open("deleted", _NEW, 0o600, dir_fd=fd))
+                    for part in ("data", "artifact.json"):
+                        with suppress(FileNotFoundError):
+                            os.unlink(part, dir_fd=fd)
 
 
 class _Draft:
@@ -215,15 +222,30 @@ class _Draft:
     The lock is for a cancelled save: the caller is gone while a thread still writes.
     """
 
-    def __init__(self, drafts: str, name: str, mime_type: str | None, session: str | None, max_bytes: int) -> None:
+    def __init__(self, store: str, name: str, mime_type: str | None, session: str | None, max_bytes: int) -> None:
         self._lock = Lock()
-        self._place: str | None = tempfile.mkdtemp(dir=drafts)
-        data = io.FileIO(os.path.join(self._place, "data"), "x")
-        self._file = io.BufferedWriter(data, PIECE_BYTES)
+        self._open = ExitStack()
+        self._over = False
+        self._store = store
+        self._place: str | None = None
         self._name = name
         self._mime_type = mime_type
         self._session = session
         self._measure = Measure(name, max_bytes)
+
+    def begin(self, drafts: int) -> None:
+        """Makes a folder for it among the drafts. Does nothing after `discard`."""
+        with self._lock:
+            if self._over:
+                return
+            self._drafts = os.dup(drafts)
+            self._open.callback(os.close, self._drafts)
+            self._place = f"draft-{os.urandom(16).hex()}"
+            os.mkdir(self._place, 0o700, dir_fd=drafts)
+            self._open.callback(self._remove)
+            self._fd = self._open.enter_context(_open_folder(self._place, drafts))
+            data = io.FileIO(os.open("data", _NEW, 0o600, dir_fd=self._fd), "wb")
+            self._file = self._open.enter_context(io.BufferedWriter(data, PIECE_BYTES))
 
     def write_all(self, data: Iterator[bytes]) -> None:
         for piece in data:
@@ -232,7 +254,7 @@ class _Draft:
     def write(self, piece: bytes) -> None:
         """Writes a chunk, and counts it."""
         self._measure.note(piece)
-        with self._lock, trouble(self._place or ""):
+        with self._lock, trouble(self._store):
             self._file.write(piece)
 
     def publish(self, folder: str, now: str) -> Artifact:
@@ -256,31 +278,35 @@ class _Draft:
             )
             known = {"schema": "prowess.artifact/1", **to_json(artifact), "session": self._session}
             del known["version"]
-            record = os.path.join(self._place, "artifact.json")
-            write_whole(record, json.dumps(known).encode(), mode=0o600)
-            sync_folder(self._place)
-            number = _rename_to_next(self._place, folder)
+            with open(os.open("artifact.json", _NEW, 0o600, dir_fd=self._fd), "wb") as record:
+                record.write(json.dumps(known).encode())
+                record.flush()
+                os.fsync(record.fileno())
+            os.fsync(self._fd)
+            number = _rename_to_next(self._drafts, self._place, folder, self._store)
             self._place = None
             return replace(artifact, version=number)
 
     def discard(self) -> None:
-        """Removes the draft. Does nothing after `publish`."""
-        with self._lock:
-            with suppress(OSError):  # a full disk: the data is not needed any more
-                self._file.close()
-            if self._place is not None:
-                shutil.rmtree(self._place, ignore_errors=True)
-                self._place = None
+        """Removes the draft. After `publish` there is none."""
+        with self._lock, suppress(OSError):  # a full disk: the data is not needed any more
+            self._over = True
+            self._open.close()
+
+    def _remove(self) -> None:
+        if self._place is not None:
+            shutil.rmtree(self._place, ignore_errors=True, dir_fd=self._drafts)
 
 
-def _rename_to_next(place: str, folder: str) -> int:
+def _rename_to_next(drafts: int, place: str, folder: str, store: str) -> int:
+    """Gives a draft the next number in a folder. `store` is the folder that is there already."""
     fresh = not os.path.isdir(folder)
     os.makedirs(folder, exist_ok=True)
     number = max(_numbers(folder), default=-1) + 1
     while True:
         target = os.path.join(folder, str(number))
         try:
-            os.rename(place, target)
+            os.rename(place, target, src_dir_fd=drafts)
         except OSError:
             if not os.path.lexists(target):
                 raise
@@ -289,8 +315,7 @@ def _rename_to_next(place: str, folder: str) -> int:
             break
     sync_folder(folder)
     if fresh:  # the folders above may be new too
-        root = os.path.dirname(os.path.dirname(place))
-        while len(folder) > len(root):
+        while len(folder) > len(store):
             folder = os.path.dirname(folder)
             sync_folder(folder)
     return number
@@ -310,8 +335,8 @@ def _live(folder: str) -> list[int]:
     """Returns the versions that are not deleted, the newest last."""
     live: list[int] = []
     for number in sorted(_numbers(folder)):
-        marker = os.path.join(folder, str(number), "deleted")
-        if not os.path.lexists(marker):
+        place = _version_place(folder, number)
+        if not os.path.islink(place) and not os.path.lexists(os.path.join(place, "deleted")):
             live.append(number)
     return live
 
@@ -371,13 +396,32 @@ def _read_record(place: str, name: str) -> dict[str, Any]:
         raise corrupt(name, number) from error
 
 
-def _sweep(drafts: str) -> None:
+@contextmanager
+def _open_folder(path: str, above: int | None = None) -> Iterator[int]:
+    """Opens a folder. OSError if it is a link, or no folder."""
+    fd = os.open(path, _FOLDER, dir_fd=above)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _open_drafts(store: str) -> Iterator[int]:
+    path = os.path.join(store, _DRAFTS)
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, f"{_DRAFTS} in it is a link or a file, and is never used")
+    with _open_folder(path) as fd:
+        yield fd
+
+
+def _sweep(drafts: int) -> None:
     """Removes drafts of processes that were killed."""
-    for entry in os.scandir(drafts):
-        data = os.path.join(entry.path, "data")
-        try:
-            touched = max(entry.stat().st_mtime, os.stat(data).st_mtime)
-        except FileNotFoundError:
-            continue  # just started, or already removed
-        if touched < time.time() - _ABANDONED_S:
-            shutil.rmtree(entry.path, ignore_errors=True)
+    for name in filter(_DRAFT.fullmatch, os.listdir(drafts)):
+        with suppress(FileNotFoundError, NotADirectoryError), _open_folder(name, drafts) as fd:  # gone, or a link
+            data = os.stat("data", dir_fd=fd, follow_symlinks=False)
+            touched = max(os.fstat(fd).st_mtime, data.st_mtime)
+            if touched < time.time() - _ABANDONED_S:
+                shutil.rmtree(name, ignore_errors=True, dir_fd=drafts)

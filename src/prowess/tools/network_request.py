@@ -17,7 +17,6 @@ import re
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -25,6 +24,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from prowess._internal.addresses import Address, look_up
 from prowess._internal.mime import is_text
 from prowess._internal.urls import WEB_PORTS, HostTarget, NotAHost, is_plain_url, parse_url_target, shown_url
+from prowess._internal.worker_thread import OneThread
 from prowess.core.ports import CallGrant
 from prowess.core.values import Outcome, ToolSpec
 from prowess.errors import FetchError, ToolRetry
@@ -88,13 +88,13 @@ async def reach(text: str, previous: httpx.URL | None, rules: Sequence[HostRule]
 
 
 async def look_up_apart(host: str) -> list[str]:
-    """Resolves a host in its own thread. A lookup cannot be cancelled, so it must not block a shared thread."""
-    thread = ThreadPoolExecutor(1, thread_name_prefix="prowess-lookup")
-    loop = asyncio.get_running_loop()
+    """Resolves a host in its own thread. A lookup cannot be cancelled, so it must block no shared thread, and no end
+    of the process."""
+    thread = OneThread("prowess-lookup")
     try:
-        return await loop.run_in_executor(thread, look_up, host)
+        return await thread.ask(lambda: look_up(host))
     finally:
-        thread.shutdown(wait=False, cancel_futures=True)
+        thread.end()
 
 
 def _parsed(text: str, previous: httpx.URL | None) -> httpx.URL:

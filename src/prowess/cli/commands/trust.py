@@ -11,6 +11,7 @@ import click
 
 from prowess._internal.urls import shown_url
 from prowess.cli.app import Call, cli_command
+from prowess.cli.line_input import confirm
 from prowess.cli.screen import Screen, count
 from prowess.core.codec import to_json
 from prowess.core.findings import visible
@@ -159,7 +160,7 @@ def _confirm(question: str) -> None:
         raise ConfigError(
             "Nobody is there to say yes.", code="needs-yes", hint="Look at what is listed, then add --yes."
         )
-    if not click.confirm(question, err=True):
+    if not confirm(question):
         raise SkillDenied("Not trusted.", code="not-confirmed", hint="Nothing was changed.")
 
 

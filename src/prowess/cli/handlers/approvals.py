@@ -10,11 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import click
-
 from prowess.cli.app import Call
 from prowess.cli.approver import make_question
 from prowess.cli.call import note_findings
+from prowess.cli.line_input import confirm
 from prowess.cli.screen import Screen, count
 from prowess.cli.session_options import command_to_answer
 from prowess.cli.timeline import short_time
@@ -306,5 +305,5 @@ def _confirm(question: str, *, absent: str, refused: str) -> None:
     """Asks at the terminal. Raises `absent` without one, and `refused` after a no."""
     if not sys.stdin.isatty():
         raise ConfigError(absent, code="needs-yes", hint="Add --yes.")
-    if not click.confirm(question, err=True):
+    if not confirm(question):
         raise SkillDenied(refused, code="not-confirmed", hint="")

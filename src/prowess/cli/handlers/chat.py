@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from prowess.cli.app import Call
 from prowess.cli.chat_commands import HELP, Ask, Clear, Commands, Leave, Switch, Unknown
@@ -20,6 +20,8 @@ from prowess.cli.handlers.run import (
     skill_requests_of,
     taken_names,
 )
+from prowess.cli.interrupts import run_interruptible
+from prowess.cli.line_input import read_line
 from prowess.cli.live import output_closed
 from prowess.cli.markdown import print_markdown
 from prowess.cli.prompt_input import Completions, History, LineReader, complete, open_reader
@@ -38,6 +40,8 @@ from prowess.runtime.services.requests import SkillRequest, prepare_model
 
 if TYPE_CHECKING:
     from prowess.runtime.services.requests import Result, Session
+
+T = TypeVar("T")
 
 
 def run_chat(call: Call, **given: Any) -> int:
@@ -65,6 +69,9 @@ class Chat:
         self._commands: Commands | None = None
         self._reader: LineReader | None = None
 
+    def _run_now(self, work: Coroutine[Any, Any, T]) -> T:
+        return run_interruptible(self._runner, work)
+
     def go(self) -> int:
         """Talks until the person leaves, in one session after the other, and returns the exit code."""
         while True:
@@ -82,11 +89,11 @@ class Chat:
         opening = self._runtime.open_session(
             **options, approver=self._approver, asker=self._asker, on_event=(self._watch,)
         )
-        session = self._runner.run(stack.enter_async_context(opening))
+        session = self._run_now(stack.enter_async_context(opening))
         try:
             yield session
         finally:
-            self._runner.run(stack.aclose())
+            self._run_now(stack.aclose())
 
     def _note_switch(self, before: Session, meant: Switch | Clear) -> None:
         """Prepares the session that is opened next, and says what is different."""
@@ -176,11 +183,11 @@ class Chat:
             return None
         self._watch.reset()
         try:
-            meant = self._runner.run(commands.understand(line))
+            meant = self._run_now(commands.understand(line))
             if isinstance(meant, Unknown):
                 meant = self._ask_about(meant)
             if isinstance(meant, Switch):
-                self._runner.run(self._runtime.check_model(model=meant.model, protocol=self._given["protocol"]))
+                self._run_now(self._runtime.check_model(model=meant.model, protocol=self._given["protocol"]))
             if not isinstance(meant, Ask):
                 return meant
             taken = taken_names(self._files)
@@ -202,11 +209,11 @@ class Chat:
             hint = near or "See: /help. To send it to the model, put a word before it."
             raise ConfigError(meant.problem, code="usage", hint=hint)
         parts = filter(None, [meant.problem, near, "Send it to the model anyway? [y/N] "])
-        sys.stderr.write(" ".join(parts))
-        sys.stderr.flush()
         answer = ""
         with suppress(KeyboardInterrupt):
-            answer = sys.stdin.readline()
+            sys.stderr.write(" ".join(parts))
+            sys.stderr.flush()
+            answer = read_line()
         if not answer.endswith("\n"):  # Ctrl-C, Ctrl-D
             self._screen.note("")
         is_yes = answer.strip().lower() in ("y", "yes")
@@ -214,7 +221,7 @@ class Chat:
 
     def _cancelled(self) -> None:
         """Shows what the model had said. The record has it, too, and so has the next request."""
-        self._runner.run(self._watch.wait_for_end())
+        self._run_now(self._watch.wait_for_end())
         self._code = INTERRUPTED
         said = "" if self._display is None else self._display.unfinished
         if not said.strip() or not sys.stdout.isatty():
@@ -238,7 +245,7 @@ class Chat:
         with self._display or nullcontext():  # is closed also when several Ctrl-C end the request
             if self._display is not None:
                 self._display.begin()
-            result = self._runner.run(self._run(session, text, skills, files, resume))
+            result = self._run_now(self._run(session, text, skills, files, resume))
         self._files = []
         commands.sent(result.usage)
         self._show(result)
@@ -252,8 +259,11 @@ class Chat:
         try:
             try:
                 result = await session.run(text, skills=skills, files=files, resume=resume)
-            finally:
-                await self._watch.wait_for_end()
+            except ProwessError:
+                if not session.kit.recorder.broken:  # else its end is not recorded, and never seen
+                    await self._watch.wait_for_end()
+                raise
+            await self._watch.wait_for_end()
             if self._display is not None:
                 self._display.stop()
             if not save_files(self._screen, session, result, cwd=self._call.cwd, given=self._given):

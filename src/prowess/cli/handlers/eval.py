@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,6 +12,7 @@ from prowess._internal.named_paths import result_path
 from prowess._internal.paths import user_path
 from prowess.cli.app import Call
 from prowess.cli.eval_view import EvalBar, find_skill_folder, show_document
+from prowess.cli.interrupts import run_async
 from prowess.cli.screen import count
 from prowess.core.findings import visible
 from prowess.errors import ConfigError
@@ -39,7 +39,7 @@ def evaluate(call: Call, paths: tuple[str, ...], **given: Any) -> int:
             baseline = find_finished(given["baseline"], runtime.places)
     check = partial(baseline.check_suite, suite.name) if baseline else None
     with EvalBar(call.screen) as bar:
-        run = asyncio.run(run_suite(suite, options, on_progress=bar, check=check))
+        run = run_async(run_suite(suite, options, on_progress=bar, check=check))
     found = finished(suite, run)
     if baseline:
         found = found.against(baseline)
@@ -169,7 +169,7 @@ def batch(call: Call, requests: str, output: str, **given: Any) -> int:
     folder = given["output_dir"]
     with EvalBar(call.screen) as bar:
         work = run_batch(requests, output, options, output_dir=folder, force=given["force"], on_progress=bar)
-        done = asyncio.run(work)
+        done = run_async(work)
     if call.screen.is_json:
         call.screen.document(_batch_document(done))
     else:

@@ -8,11 +8,13 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from prowess.cli.app import Call
-from prowess.cli.approver import TerminalApprover
+from prowess.cli.approver import TerminalApprover, readable
 from prowess.cli.call import note_findings
+from prowess.cli.interrupts import run_async
 from prowess.cli.run_result import note_unredacted_secrets, show_end
 from prowess.cli.screen import printable
 from prowess.core.values import Outcome
@@ -49,7 +51,7 @@ def execute(call: Call, skill: str, words: tuple[str, ...], executor: str | None
     try:
         with call.runtime(roots=given["roots"], flags=flags) as runtime:
             note_findings(call, runtime)
-            return asyncio.run(_exec(call, runtime, skill, words, options))
+            return run_async(_exec(call, runtime, skill, words, options))
     except ProwessError as error:
         return _refused(call, error)
     except KeyboardInterrupt:
@@ -109,7 +111,7 @@ async def _run(
         name = loaded.skill.entry.id
         args = run_arguments(name, words, refs, given, loaded.tree.path)
         if given["with_stdin"]:
-            args["stdin"] = await asyncio.to_thread(_read_stdin)
+            args["stdin"] = await _read_stdin()
         outcome = await kit.call("skill_run", args)
         if "duration_ms" not in outcome.data:
             return _not_run(call, outcome, approver)
@@ -307,9 +309,17 @@ def _answer(call: Call, error: ProwessError, status: str, code: int) -> int:
     return code
 
 
-def _read_stdin() -> str:
+async def _read_stdin() -> str:
+    """Reads all of it. Without a thread: Ctrl-C would have to wait for one that reads."""
     hint = "Give it as --input."
-    data = sys.stdin.buffer.read(_LONGEST_STDIN + 1)
+    fd = sys.stdin.fileno()
+    data = b""
+    piece = b"-"
+    while piece and len(data) <= _LONGEST_STDIN:
+        with suppress(PermissionError):  # a file, which is always ready
+            await readable(fd)
+        piece = os.read(fd, _LONGEST_STDIN + 1)
+        data += piece
     if len(data) > _LONGEST_STDIN:
         raise ConfigError("Standard input has more than 4 MiB.", code="stdin-too-large", hint=hint)
     try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from prowess.cli.app import Call
 from prowess.cli.approver import TerminalApprover, TerminalAsker
 from prowess.cli.inputs import has_stdin, read_request, split_inputs, stage_stdin
+from prowess.cli.interrupts import run_async
 from prowess.cli.live import Display, Watch, output_closed, print_line
 from prowess.cli.run_result import (
     note_unredacted_secrets,
@@ -155,7 +156,7 @@ class RunCommand:
         """Runs the request, shows how it ended, and returns the exit code."""
         try:
             with self._display or nullcontext():  # is closed also when several Ctrl-C end the run
-                result = asyncio.run(self._run(runtime, text, files))
+                result = run_async(self._run(runtime, text, files))
         except KeyboardInterrupt:
             return self._interrupted()
         except ProwessError as error:

@@ -10,6 +10,7 @@ from prowess.cli.app import Call
 from prowess.cli.approver import TerminalApprover
 from prowess.cli.call import note_findings
 from prowess.cli.handlers.runs_show import show_difference
+from prowess.cli.interrupts import run_async
 from prowess.cli.screen import count
 from prowess.core.codec import to_json
 from prowess.core.findings import visible
@@ -34,7 +35,7 @@ def replay(
     recorded = found.recorded
     settings = choose_settings(recorded, cwd=call.cwd, roots=roots, executor=executor, instructions=instructions)
     with call.runtime(roots=settings.roots, flags=settings.flags) as runtime:
-        replayed = asyncio.run(replay_run(runtime, found, settings, ask))
+        replayed = run_async(replay_run(runtime, found, settings, ask))
     if call.screen.is_json:
         document = _replayed_document(recorded, replayed)
         call.screen.document(document)

@@ -16,6 +16,7 @@ from prowess.errors import EvalError
 from prowess.runtime.runtime import Runtime
 from prowess.skills.reference import find_skill_md
 from prowess.skills.skill import Entry
+from prowess.workspace.skill_trees import remove_tree
 
 _TIMEOUT_S = 60.0
 
@@ -24,7 +25,8 @@ def export_old_skill(entry: Entry, ref: str, into: str, runtime: Runtime, *, acc
     """Writes an older version of a skill into a new root, from a pack if there is such a file, else from git.
 
     Returns True for a pack. Without `accepts_packs` it is refused."""
-    shutil.rmtree(into, ignore_errors=True)  # of a run that is resumed
+    remove_tree(into)  # of a run that is resumed; a link there is removed, and leads nowhere
+    os.mkdir(into)
     shown = visible(ref[:80])
     parts = (entry.rel or entry.name).split("/")
     home = os.path.join(into, *parts)
