@@ -15,9 +15,10 @@ from agents import call
 from command_lines import run_here
 from hostile.scene import SECRET, Clone, MakeSkill, Scene, executed, outcome, seen, shown_to_model, stdout
 from hostile.table import case, holds
-from prowess.errors import ModelError, ProwessError
+from prowess.errors import ModelError, ProwessError, StoreError
 from prowess.models.scripted import ScriptedModel
 from prowess.runtime.runtime import open_runtime
+from prowess.stores.migrations import SQLITE
 from stub_provider import Answer, open_stub
 from tiers import leave_out
 
@@ -234,10 +235,10 @@ def test_linked_skills_of_a_clone(clone: Clone, scene: Scene) -> None:
 
 @case(
     by="clone",
-    tries="bring links at `.agent/prowess.db` or `.agent/artifacts`, to have us write elsewhere",
-    stopped_by="what we write in a project is contained by its resolved path",
+    tries="bring links at `.agent/prowess.db`, `.agent/runs`, `.agent/artifacts` or `.agent/eval-runs`",
+    stopped_by="nothing of ours is read or written there; a copy of a run follows no link",
 )
-@pytest.mark.parametrize("name", ["prowess.db", "artifacts"])
+@pytest.mark.parametrize("name", ["prowess.db", "runs", "artifacts", "eval-runs"])
 def test_links_where_we_write(clone: Clone, scene: Scene, name: str) -> None:
     target = scene.victim / "target"
     if name == "prowess.db":
@@ -245,76 +246,46 @@ def test_links_where_we_write(clone: Clone, scene: Scene, name: str) -> None:
     else:
         target.mkdir()
     (clone.folder / ".agent" / name).symlink_to(target)
+    clone.trust()  # else no copies of runs are written
     stores = {"store": None, "artifacts": None}
     clone.persons_skill()
     make = "echo x > $OUTPUT_DIR/x"
     run = call("skill_run", skill="mine", command=make, output_files=["out/*"], save_as_artifacts=True)
     replies = [call("skill_load", skill="mine"), run]
-    try:
-        clone.play(replies, flags=stores)
-    except ProwessError as error:
-        assert error.hint
-    assert (target.read_bytes() == b"") if target.is_file() else not list(target.iterdir())
-    (clone.folder / ".agent" / name).unlink()
     clone.play(replies, flags=stores)
-    assert (clone.folder / ".agent" / name).exists(), "without the link it is written"
+    assert (target.read_bytes() == b"") if target.is_file() else not list(target.iterdir())
+    if name == "runs":
+        (clone.folder / ".agent" / name).unlink()
+        clone.play(replies, flags=stores)
+        assert (clone.folder / ".agent" / name).exists(), "the control: without the link it is written"
 
 
 @case(
     by="clone",
-    tries="bring a link at `.agent` or `.agent/runs`, to have copies of runs written elsewhere",
-    stopped_by="copies are written only in a folder that the person made or trusts, by descriptor and through no link",
+    tries="bring a database with triggers, a view or a hot journal as a store that a person names",
+    stopped_by="a file that this home did not make is read from a copy whose tables are exactly ours",
 )
-@pytest.mark.parametrize("name", [".agent", ".agent/runs"])
-def test_links_where_copies_are_written(
-    clone: Clone, scene: Scene, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    stores = {"store": str(tmp_path / "records.db")}
-    target = scene.victim / "target"
-    (target / "runs").mkdir(parents=True)
-    link, kept = clone.folder / name, clone.folder / "kept"
-    if link.exists():
-        link.rename(kept)
-    link.symlink_to(target)
-    clone.play([], flags=stores)
-    assert "warning" not in capfd.readouterr().err, "in a folder of others nothing is even tried"
-    clone.trust()
-    played = clone.play([], flags=stores)
-    assert played.results and "is a link" in capfd.readouterr().err
-    holds(not any(path.is_file() for path in target.rglob("*")), "a copy was written through a link")
-    link.unlink()
-    if kept.exists():
-        kept.rename(link)
-    clone.play([], flags=stores)
-    assert list((clone.folder / ".agent" / "runs").glob("*/run.json")), "without the link it is written"
-
-
-@case(
-    by="clone",
-    tries="bring a session log with triggers in it as `.agent/prowess.db`",
-    stopped_by="a log is history: what it holds approves nothing, and every call is decided anew",
-)
-def test_planted_database(clone: Clone) -> None:
-    stores = {"store": None}
-    write = call("write_file", path="work/x", content="x")
-    on = {"workspace__executor": "local", **stores}
-    first = clone.play([write], flags=on, says=None, session="s")
-    assert first.result.stop_reason == "waiting"
-    path = clone.folder / ".agent" / "prowess.db"
+@pytest.mark.parametrize("trap", ["trigger", "journal"])
+def test_planted_database(clone: Clone, scene: Scene, trap: str) -> None:
+    victim = scene.victim / "precious"
+    victim.write_text("kept")
+    path = clone.folder / "runs.db"
     with sqlite3.connect(path) as database:
-        names = [row[0] for row in database.execute("select name from sqlite_master where type = 'table'")]
-        assert names
-        database.execute("create table loot (text)")
-        for name in names:
-            if not name.startswith("sqlite_"):
-                database.execute(
-                    f"create trigger evil_{name} after insert on {name} begin insert into loot values ('ran'); end"
-                )
+        for statement in SQLITE[0][1]:
+            database.execute(statement)
+        if trap == "trigger":
+            body = "UPDATE sessions SET hash = 'x'; END"
+            database.execute(f"CREATE TRIGGER evil AFTER INSERT ON events BEGIN {body}")
     database.close()
-    again = clone.play([write], "go on", flags=on, says=None, session="s")
-    assert again.result.stop_reason == "waiting" and "write_file" not in executed(again)
-    approved = clone.play([write], "go on", flags=on, says="once", session="t")
-    assert outcome(approved, "write_file")["status"] == "ok"
+    if trap == "journal":
+        name = os.fsencode(victim)  # SQLite ends a transaction over several files by removing what their journals name
+        journal = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(504)
+        journal += b"\0\0\0\1" + name + len(name).to_bytes(4, "big") + sum(name).to_bytes(4, "big") + journal[:8]
+        path.with_name("runs.db-journal").write_bytes(journal)
+    with pytest.raises(StoreError) as caught:
+        clone.play([], "go", flags={"store": str(path)}, session="s")
+    assert caught.value.code.startswith("store-foreign") and caught.value.hint
+    holds(victim.read_text() == "kept", "a journal made us remove a file")
 
 
 @case(
@@ -358,7 +329,7 @@ def test_config_that_blinds_the_record(clone: Clone) -> None:
 
 @case(
     by="neighbour",
-    tries="own a `.agent/` with a log above a folder that others work in, such as for temporary files",
+    tries="own a `.agent/` above a folder that others work in, such as for temporary files",
     stopped_by="a folder that belongs to another user is no project",
 )
 def test_folder_of_another_user(tmp_path: Path, machine: Path, make_skill: MakeSkill) -> None:
@@ -367,21 +338,13 @@ def test_folder_of_another_user(tmp_path: Path, machine: Path, make_skill: MakeS
     shared = Clone(tmp_path / "shared", machine, make_skill)
     here = Clone(tmp_path / "shared" / "here", machine, make_skill)
     (here.folder / ".agent").rmdir()
-    log = shared.folder / ".agent" / "prowess.db"
-    stores = {"store": None, "artifacts": None}
-    here.play([], "my own words", flags=stores)
-    assert b"my own words" in contents(log), "the control: in a project of one's own it is kept there"
-    log.unlink()
-    sqlite3.connect(log).close()
-    for path in (shared.folder, shared.folder / ".agent", log):
+    shared.write(".agent/policy.toml", '[[rule]]\ntool = "skill_load"\nverdict = "deny"\nwhy = "No."\n')
+    here.persons_skill()
+    load = [call("skill_load", skill="mine")]
+    assert outcome(here.play(load), "skill_load")["status"] == "denied", "the control: one's own folder above counts"
+    for path in (shared.folder, shared.folder / ".agent"):
         os.chown(path, 54_321, 54_321)
-    log.chmod(0o666)
-    here.play([], "my own words", flags=stores)
-    holds(b"my own words" not in contents(log), "another user reads the conversation")
-
-
-def contents(log: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in log.parent.glob(f"{log.name}*"))
+    holds(outcome(here.play(load), "skill_load")["status"] == "ok", "another user decides what is denied")
 
 
 @case(

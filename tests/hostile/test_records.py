@@ -1,4 +1,4 @@
-"""A record that came with a folder, or that somebody changed: what it says was answered, made or meant to expire."""
+"""A record that came with a folder, or that somebody changed: it answers nothing, and is used only when imported."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from agents import call
 from command_lines import Cli
 from hostile.scene import Clone
 from hostile.table import case, holds
+from state_places import database_of
 
 LOAD = call("skill_load", skill="evil")
 LOCAL = ("--model", "scripted:script.json", "--executor", "local")
 
 
 class Shipped:
-    """A folder whose author ran a command in it without isolation, said yes to it, and committed the record."""
+    """A folder whose author ran a command in it without isolation, said yes to it, and ships the record."""
 
     def __init__(self, clone: Clone, cli: Cli, monkeypatch: pytest.MonkeyPatch, homes: dict[str, Path]) -> None:
         self.clone, self.cli, self._monkeypatch, self._homes = clone, cli, monkeypatch, homes
@@ -47,6 +48,16 @@ class Shipped:
     def command(self) -> Any:
         return call("skill_run", skill="evil", command=f"echo x >> {self.mark}")
 
+    def ship(self) -> None:
+        """Puts the author's record where a release of before kept one."""
+        database = self.clone.folder / ".agent" / "prowess.db"
+        shutil.copy(database_of(self.clone.folder), database)
+        database.with_name("prowess.db-wal").unlink(missing_ok=True)
+
+    def take(self) -> None:
+        """The person takes the shipped sessions over."""
+        self.cli.prowess("runs", "import", ".agent/prowess.db")
+
     def ran(self) -> bool:
         """Whether it ran since this was last asked."""
         found = self.mark.exists()
@@ -56,12 +67,41 @@ class Shipped:
 
 @pytest.fixture
 def shipped(
-    clone: Clone, machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    clone: Clone,
+    machine: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> Iterator[Shipped]:
-    found = Shipped(clone, Cli(capfd, "runs"), monkeypatch, {"author": tmp_path / "author", "person": machine})
+    homes = {"author": tmp_path_factory.mktemp("author"), "person": machine}
+    found = Shipped(clone, Cli(capfd, "runs"), monkeypatch, homes)
     found.become("author")
     yield found
     shutil.rmtree(found.mark.parent)
+
+
+@case(
+    by="clone",
+    tries="ship a record as `.agent/prowess.db`: sessions, questions, answers",
+    stopped_by="what a folder ships is never the person's record: it is named, and read from a copy when imported",
+)
+def test_shipped_record(shipped: Shipped) -> None:
+    shipped.play(LOAD, shipped.command, words=("go", "--session", "s"), code=4)
+    shipped.cli.prowess("approvals", "answer", "c2", "yes", "--session", "s")
+    shipped.ship()
+    shipped.become("person")
+    before = (shipped.clone.folder / ".agent" / "prowess.db").read_bytes()
+    listed = json.loads(shipped.cli.prowess("sessions", "list", "--json"))
+    holds(listed["sessions"] == [], "a stranger's sessions are the person's")
+    assert "prowess runs import" in shipped.cli.err
+    shipped.cli.prowess("run", *LOCAL, "--resume", "--session", "s", code=1)
+    named = json.loads(shipped.cli.prowess("approvals", "list", "--store", ".agent/prowess.db", "--json"))["waiting"]
+    holds([(each["answer"], each["to_answer"]) for each in named] == [(None, None)], "it can be answered where it lies")
+    holds((shipped.clone.folder / ".agent" / "prowess.db").read_bytes() == before, "it was written to")
+    holds(not shipped.ran(), "a stranger's yes ran a command")
+    shipped.become("author")
+    shipped.play({"text": "done"}, words=("--resume", "--session", "s"))
+    assert shipped.ran(), "the control: for its author it counts"
 
 
 @case(
@@ -73,18 +113,18 @@ def shipped(
 def test_shipped_yes_in_a_replay(shipped: Shipped, left: str) -> None:
     done = {"text": "done"}
     run = shipped.play(LOAD, shipped.command, done, words=("go", "--yes", "skill_run"))
-    copies = shipped.clone.folder / ".agent" / "runs"
     if left == "copies":  # which only a path names
-        (shipped.clone.folder / ".agent" / "prowess.db").unlink()
-        (run,) = map(str, copies.iterdir())
+        (run,) = map(str, (shipped.clone.folder / ".agent" / "runs").iterdir())
+    else:
+        shipped.ship()
     assert shipped.ran()
     shipped.become("person")
-    said = shipped.cli.err
+    if left == "all":
+        shipped.take()
     told = shipped.cli.json("replay", run, code=1)
     holds(not shipped.ran(), "a stranger's yes ran a command")
     assert any("--executor local, which is not taken" in note for note in told["notes"])
     assert any("is foreign" in note for note in told["notes"]) == (left == "copies")
-    assert "is a record that is here already" in said, "and trusting the folder tells of it"
     shipped.cli.json("replay", run, "--executor", "local", code=1)
     holds(not shipped.ran(), "a stranger's yes ran a command")
     shipped.cli.json("replay", run, "--executor", "local", "--yes", "skill_run")
@@ -97,17 +137,21 @@ def test_shipped_yes_in_a_replay(shipped: Shipped, left: str) -> None:
 
 @case(
     by="clone",
-    tries="ship a session that waits, with the answer to its question in it, to be resumed",
-    stopped_by="a shipped answer answers nothing, and a shipped question cannot be answered: it is asked again",
+    tries="ship a session that waits, with the answer to its question in it, to be imported and resumed",
+    stopped_by="no answer in an imported record counts, and no question in it can be answered: it is asked again",
 )
 def test_shipped_yes_in_a_session(shipped: Shipped) -> None:
     session = ("--session", "s")
     shipped.play(LOAD, shipped.command, words=("go", *session), code=4)
     shipped.cli.prowess("approvals", "answer", "c2", "yes", *session)
+    shipped.ship()
     shipped.become("person")
+    shipped.take()
     listed = json.loads(shipped.cli.prowess("approvals", "list", "--json"))["waiting"]
     assert [(each["answer"], each["to_answer"]) for each in listed] == [(None, None)]
     holds("--executor" not in listed[0]["to_resume"], "options of a stranger are told as the person's own")
+    told = json.loads(shipped.cli.prowess("approvals", "answer", "c2", "yes", *session, "--json", code=1))["error"]
+    holds(told["code"] == "question-not-yours" and "--resume" in told["hint"], "it was answered as it was shown")
     shipped.play({"text": "done"}, words=("--resume", *session), code=4)
     holds(not shipped.ran(), "a stranger's yes ran a command")
     shipped.cli.prowess("approvals", "answer", "c2", "yes", *session)
@@ -117,37 +161,27 @@ def test_shipped_yes_in_a_session(shipped: Shipped) -> None:
 
 @case(
     by="clone",
-    tries="ship a session that waits, whose question shows another command than the one that would run",
-    stopped_by="only a question that this user's home asked is answered; a shipped one is asked again",
+    tries="take the place of a folder whose session waits for an answer that was given already",
+    stopped_by="a record belongs to a folder by its inode: in another folder at this path no earlier answer counts",
 )
-def test_shipped_question(shipped: Shipped) -> None:
-    session = ("--session", "s")
-    shipped.play(LOAD, shipped.command, words=("go", *session), code=4)
-    shipped.become("person")
-    told = json.loads(shipped.cli.prowess("approvals", "answer", "c2", "yes", *session, "--json", code=1))["error"]
-    holds(told["code"] == "question-not-yours", "it was answered as it was shown")
-    assert "--resume" in told["hint"]
-
-
-@case(
-    by="clone",
-    tries="bring a person's own record, which was shared once, back at another place",
-    stopped_by="an answer counts in the store that it was given in",
-)
-def test_own_record_at_another_place(shipped: Shipped, tmp_path: Path) -> None:
+def test_folder_in_the_place_of_another(shipped: Shipped, tmp_path: Path) -> None:
     session = ("--session", "s")
     shipped.become("person")
     shipped.play(LOAD, shipped.command, words=("go", *session), code=4)
     shipped.cli.prowess("approvals", "answer", "c2", "yes", *session)
-    moved = tmp_path / "moved"
-    shutil.copytree(shipped.clone.folder, moved)
-    os.chdir(moved)
-    shipped.cli.prowess("trust", "--yes")
+    folder = shipped.clone.folder
+    shutil.copytree(folder, tmp_path / "other")
+    os.chdir(tmp_path)
+    folder.rename(tmp_path / "first")
+    (tmp_path / "other").rename(folder)
+    os.chdir(folder)
     shipped.cli.prowess("run", *LOCAL, "--resume", *session, code=4)
-    holds(not shipped.ran(), "a yes of another place ran a command")
-    os.chdir(shipped.clone.folder)
+    assert "is another folder" in shipped.cli.err
+    holds(not shipped.ran(), "a yes of another folder ran a command")
+    shipped.cli.prowess("projects", "adopt", ".", "--yes")
+    shipped.cli.prowess("approvals", "answer", "c2", "yes", *session)
     shipped.play({"text": "done"}, words=("--resume", *session))
-    assert shipped.ran(), "where it was given it counts"
+    assert shipped.ran(), "the person says it again"
 
 
 @case(
@@ -184,7 +218,7 @@ def test_rewritten_summary(shipped: Shipped, forged: dict[str, Any]) -> None:
 )
 def test_edited_expiry(shipped: Shipped) -> None:
     shipped.play({"text": "evidence"}, words=("go", "--session", "s"))
-    with closing(sqlite3.connect(shipped.clone.folder / ".agent" / "prowess.db")) as database, database:
+    with closing(sqlite3.connect(database_of(shipped.clone.folder))) as database, database:
         database.execute("UPDATE sessions SET expires_at = '2020-01-01T00:00:00.000000Z'")
     listed = json.loads(shipped.cli.prowess("sessions", "list", "--json"))
     holds([row["session"] for row in listed["sessions"]] == ["s"] and not listed["pruned"], "evidence was removed")

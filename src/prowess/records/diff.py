@@ -33,6 +33,7 @@ from prowess.core.events import (
     ModelRetried,
     NoteAppended,
     RunFinished,
+    SessionImported,
     SkillLoaded,
     UnknownEvent,
 )
@@ -191,6 +192,8 @@ def _by_run(envelopes: Sequence[Envelope]) -> list[list[Envelope]]:
     """Returns the events of each run, in the order of their starts and without retries."""
     runs: dict[str, list[Envelope]] = {}
     for envelope in settled(envelopes):
+        if isinstance(envelope.event, SessionImported):  # of the record, not of the run
+            continue
         own = runs.setdefault(envelope.run, [])
         own.append(envelope)
     return [_in_order(own) for own in runs.values()]
