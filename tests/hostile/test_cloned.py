@@ -13,6 +13,7 @@ import pytest
 from agents import call
 from hostile.scene import SECRET, Clone, MakeSkill, Scene, executed, outcome, seen, shown_to_model, stdout
 from hostile.table import case, holds
+from prowess import packs
 from prowess.errors import ModelError, ProwessError
 from prowess.runtime.runtime import open_runtime
 from stub_provider import Answer, open_stub
@@ -350,3 +351,21 @@ def test_folder_of_another_user(tmp_path: Path, machine: Path, make_skill: MakeS
 
 def contents(log: Path) -> bytes:
     return b"".join(path.read_bytes() for path in log.parent.glob(f"{log.name}*"))
+
+
+@case(
+    by="clone",
+    tries="a backup of a skill, with a lock that names its content, for `prowess rollback` to restore",
+    stopped_by="only content is restored that this person had there, or names by its digest",
+)
+def test_backup_in_the_clone(clone: Clone) -> None:
+    clone.skill("helper")
+    backup = ".agent/skills/.prowess/backups/helper/0001"
+    clone.write(f"{backup}/locked.json", "null")
+    shipped = clone.write(f"{backup}/tree/SKILL.md", "---\nname: helper\ndescription: Helps.\n---\nEvil.\n")
+    with pytest.raises(ProwessError) as caught:
+        packs.rollback("helper", cwd=clone.folder)
+    assert caught.value.code == "backup-unknown" and shipped.exists()
+    digest = (caught.value.hint or "").rpartition(" ")[2]
+    packs.rollback("helper", cwd=clone.folder, digest=digest)
+    assert "Evil." in (clone.folder / ".agent/skills/helper/SKILL.md").read_text(), "a person named it"

@@ -157,7 +157,7 @@ def test_a_backup_with_a_note_of_somebody_else(here: PackMachine, source: str) -
         backup = here.root / f".prowess/backups/pdf/{number:04}"
         skill_folder(backup, "pdf", folder="tree")
         (backup / "locked.json").write_text(note)
-        assert here.rollback("pdf").now is None
+        assert here.rollback("pdf", digest=here.backup("pdf")).now is None
         assert here.locked() == {} and here.wants() == {}
         here.install(source, force=True)
 

@@ -675,10 +675,48 @@ def test_a_rollback_accepts_only_what_was_accepted_before(tmp_path: Path, here: 
     here.uninstall("pdf")
     here.rollback("pdf")
     assert trusted(here) == {"pdf": True}
-    skill_folder(here.root / ".prowess/backups/pdf/0900", "pdf", {"a.md": "evil"}, folder="tree")
-    here.rollback("pdf")
+    shipped = skill_folder(here.root / ".prowess/backups/pdf/0900", "pdf", {"a.md": "evil"}, folder="tree")
+    before = here.state()
+    error = refused(lambda: here.rollback("pdf"))
+    assert error.code == "backup-unknown" and here.state() == before
+    assert error.hint and str(shipped) in error.hint
+    digest = here.backup("pdf")
+    assert error.hint.endswith(f" --digest {digest}")
+    assert refused(lambda: here.rollback("pdf", digest=digest[:-1])).code == "backup-unknown"
+    here.rollback("pdf", digest=digest)
     assert (here.root / "pdf/a.md").read_text() == "evil"
     assert trusted(here) == {"pdf": False}
+
+
+def test_a_backup_that_came_with_a_clone_is_not_restored(tmp_path: Path, here: PackMachine) -> None:
+    """Also if the lock and the note that came with it name its content. What this person has had there is restored."""
+    author = PackMachine(tmp_path / "author")
+    for text in ("evil", "good"):
+        skill_folder(tmp_path / "src", "pdf", {"a.md": text})
+        author.install(str(tmp_path / "src"))
+    author.rollback("pdf")
+    shutil.copy(author.lock, tmp_path / "evil.lock")
+    author.rollback("pdf")
+    shutil.copytree(author.agent, here.agent)
+    shutil.copy(tmp_path / "evil.lock", here.lock)
+    for cloned in (here.rollback, partial(here.rollback, to=str(here.root))):
+        assert refused(lambda cloned=cloned: cloned("pdf")).code == "backup-unknown"
+        assert (here.root / "pdf/a.md").read_text() == "good"
+    here.uninstall("pdf")
+    assert here.rollback("pdf").digest == here.on_disk()["pdf"]
+    assert (here.root / "pdf/a.md").read_text() == "good"
+
+
+def test_a_person_who_has_no_state_names_the_digest(tmp_path: Path, here: PackMachine) -> None:
+    skill_folder(tmp_path / "src", "pdf")
+    here.install(str(tmp_path / "src"))
+    (here.root / "pdf/a.md").write_text("mine")
+    here.install(force=True)
+    shutil.rmtree(here.home / ".prowess")
+    error = refused(lambda: here.rollback("pdf"))
+    assert error.code == "backup-unknown"
+    here.rollback("pdf", digest=here.backup("pdf"))
+    assert (here.root / "pdf/a.md").read_text() == "mine"
 
 
 def test_a_repository_that_brings_skills_with_a_lock_is_not_accepted_by_a_restore(tmp_path: Path) -> None:

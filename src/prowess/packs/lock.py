@@ -45,6 +45,7 @@ class PackPlace(NamedTuple):
     wanted: str
     lock: str
     base: str  # folder that relative sources in both files refer to
+    state_dir: str  # of the person
 
     def folder(self, name: str) -> str:
         return os.path.join(self.root, name)
@@ -68,7 +69,7 @@ def find_place(to: str, places: ConfigPlaces) -> PackPlace:
             raise PackError(f"{to} is not a folder.", code="target-not-folder", hint=hint)
     wanted = os.path.join(above, "skills.toml")
     lock = os.path.join(above, "skills.lock")
-    return PackPlace(root, wanted, lock, base)
+    return PackPlace(root, wanted, lock, base, places.state_dir)
 
 
 def read_wanted(place: PackPlace) -> dict[str, WantedSkill]:
