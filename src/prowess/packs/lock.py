@@ -16,6 +16,7 @@ from prowess._internal.files import read_regular
 from prowess._internal.folder_swap import BESIDE
 from prowess._internal.paths import is_inside, user_path
 from prowess._internal.portable_names import is_portable_folder
+from prowess._internal.text import find_invisible
 from prowess._internal.toml_lines import edit_table, parse_toml
 from prowess.core.findings import visible
 from prowess.errors import PackError
@@ -175,7 +176,7 @@ _json = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode  # without a
 def _can_be_folder(name: str) -> bool:
     if name.casefold() in (*SKIPPED, *BESIDE):
         return False
-    return is_portable_folder(name)
+    return is_portable_folder(name) and not find_invisible(name)
 
 
 def check_name(name: str, where: str) -> str:
