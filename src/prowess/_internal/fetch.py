@@ -277,8 +277,11 @@ class _Download:
         raise self._too_many()
 
     def _too_many(self) -> FetchError:
-        message = f"{shown_url(self._url)} redirects more than {self._limits.max_redirects} times."
-        return FetchError(message, code="fetch-redirects", hint="Use the address that it finally leads to.")
+        shown = shown_url(self._url)
+        most = self._limits.max_redirects
+        message = f"{shown} redirects more than {most} times."
+        hint = "Use the address that it finally leads to."
+        return FetchError(message, code="fetch-redirects", hint=hint)
 
     def _next(self, url: str, previous: Hop | None, deadline: Deadline) -> Hop:
         wait_s = min(self._limits.connect_timeout_s, deadline.left_s())
@@ -390,7 +393,9 @@ class _Download:
 
 def _location(response: httpx.Response) -> str | None:
     """Returns where a response redirects to."""
-    return response.headers.get("location") if response.status_code in _REDIRECTS else None
+    if response.status_code not in _REDIRECTS:
+        return None
+    return response.headers.get("location")
 
 
 def _client(hop: Hop, limits: FetchLimits, left_s: float) -> httpx.Client:

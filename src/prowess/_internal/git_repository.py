@@ -122,19 +122,23 @@ class GitRepository:
         """Checks the address after `url.*.insteadOf`, which the person wrote, too. Follows its redirects."""
         self._env |= {"GIT_TRACE_CURL": self._file("trace"), "GIT_TRACE_CURL_NO_DATA": "1"}
         self._run("ls-remote", "--get-url", "--", self._url)
-        scheme, mark, rest = self._read("output").strip().rpartition("://")
+        address = self._read("output").strip()
+        scheme, mark, rest = address.rpartition("://")
+        scheme = scheme.lower()
         authority, slash, path = rest.partition("/")
         authority = authority.rpartition("@")[2]
         self._address = f"{scheme}{mark}{authority}{slash}{path}".rstrip("/")
         has_proxy = self._run("config", "--get-urlmatch", "http.proxy", self._address, check=False)
-        if scheme.lower() == "https" and not (has_proxy and self._read("output").strip()):
+        proxy = self._read("output").strip() if has_proxy else ""
+        if scheme == "https" and not proxy:
             self._follow()
-        elif scheme.lower() in ("https", "ssh", ""):  # others are refused by git
+        elif scheme in ("https", "ssh", ""):  # others are refused by git
             _check_host(self._address, authority)
 
     def _follow(self) -> None:
-        left_s = max(0.1, self._ends - time.monotonic())
-        hops = follow(f"{self._address}{_INFO}", limits=FetchLimits(total_timeout_s=left_s))
+        left_s = self._ends - time.monotonic()
+        limits = FetchLimits(total_timeout_s=max(0.1, left_s))
+        hops = follow(f"{self._address}{_INFO}", limits=limits)
         hop = hops[-1]
         if not str(hop.url).endswith(_INFO):
             hop = hops[0]  # a page to sign in: git may have what is needed
@@ -144,20 +148,27 @@ class GitRepository:
             self._settings.append(f"url.{beginning}.insteadOf={beginning}")
         host = hop.url.raw_host.decode("ascii")
         if hop.proxy is None and host not in map(str, hop.addresses):
-            addresses = ",".join(f"[{each}]" if each.version == 6 else str(each) for each in hop.addresses)
-            self._settings.append(f"http.curloptResolve={host}:{hop.url.port or 443}:{addresses}")
+            port = hop.url.port or 443
+            found = [f"[{each}]" if each.version == 6 else str(each) for each in hop.addresses]
+            addresses = ",".join(found)
+            self._settings.append(f"http.curloptResolve={host}:{port}:{addresses}")
 
     def _failure(self) -> GitFailure:
         """Returns what git said, and where the last redirect that it did not follow leads."""
         location = ""
         with contextlib.suppress(OSError):
-            trace = read_regular(self._file("trace"), _MAX_LIST_BYTES).decode("utf-8", "replace")
+            path = self._file("trace")
+            trace = read_regular(path, _MAX_LIST_BYTES).decode("utf-8", "replace")
             for line in trace.split("\n"):
-                name, _, value = line.partition("<= Recv header: ")[2].partition(":")
+                _, _, header = line.partition("<= Recv header: ")
+                name, _, value = header.partition(":")
                 if name.lower() == "location":
-                    location = urllib.parse.urljoin(f"{self._address}{_INFO}", value.strip())
-        found = shown_url(location).removesuffix("/info/refs").removesuffix("/git-upload-pack")
-        return GitFailure("failed", self._read("errors"), found)
+                    asked = f"{self._address}{_INFO}"
+                    location = urllib.parse.urljoin(asked, value.strip())
+        for ending in ("/info/refs", "/git-upload-pack"):
+            location = shown_url(location).removesuffix(ending)
+        words = self._read("errors")
+        return GitFailure("failed", words, location)
 
     def _find_commit(self, name: str) -> str | None:
         done = self._run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", check=False)
@@ -233,10 +244,15 @@ class GitRepository:
 
 def _check_host(address: str, authority: str) -> None:
     """Refuses an address that nothing connects to. A name is not looked up: ssh and a proxy have their own tables."""
-    host = f"{authority.partition(']')[0]}]" if authority.startswith("[") else authority.partition(":")[0]
+    host, _, _ = authority.partition(":")
+    if authority.startswith("["):
+        host, _, _ = authority.partition("]")
+        host += "]"
+    why = None
     try:
-        found = parse_host(host)[1] if host else None
-        why = found and why_never(found)
+        _, found = parse_host(host) if host else ("", None)
+        if found is not None:
+            why = why_never(found)
     except NotAHost as error:
         why = str(error)
     if why:

@@ -45,21 +45,26 @@ def newest_backup(place: PackPlace, name: str) -> tuple[str, LockedSkill | None]
 
 def is_own_backup(place: PackPlace, name: str, digest: str) -> bool:
     """True if this person replaced or removed this content of the skill here. Other backups came with a repository."""
-    return digest in _read_own(_own_backups(place)).get(_key(place, name), ())
+    store = _own_backups(place)
+    folders = _read_own(store)
+    path = _key(place, name)
+    known = folders.get(path, ())
+    return digest in known
 
 
 def _remember(place: PackPlace, names: Sequence[str]) -> None:
     """Writes down the content that a backup is made of."""
-    found = {_key(place, name): digest for name in names if (digest := find_digest(place.folder(name)))}
     store = _own_backups(place)
     # Without it a rollback asks for the digest.
     with contextlib.suppress(OSError), store.locked():
         folders = _read_own(store)
-        for path, digest in found.items():
+        for name in names:
+            path = _key(place, name)
+            digest = find_digest(place.folder(name))
             others = [other for other in folders.get(path, ()) if other != digest]
-            folders[path] = [*others, digest][-KEPT - 1 :]
-        if found:
-            store.write({"folders": folders})
+            if digest:
+                folders[path] = [*others[-KEPT:], digest]
+        store.write({"folders": folders})
 
 
 def _own_backups(place: PackPlace) -> UserFile:
@@ -67,7 +72,8 @@ def _own_backups(place: PackPlace) -> UserFile:
 
 
 def _key(place: PackPlace, name: str) -> str:
-    return os.path.join(os.path.realpath(place.root), name)
+    root = os.path.realpath(place.root)
+    return os.path.join(root, name)
 
 
 def _read_own(store: UserFile) -> dict[str, list[str]]:
@@ -77,7 +83,11 @@ def _read_own(store: UserFile) -> dict[str, list[str]]:
         folders = store.read().get("folders")
     if not isinstance(folders, dict):
         return {}
-    return {path: digests for path, digests in folders.items() if isinstance(digests, list)}
+    found: dict[str, list[str]] = {}
+    for path, digests in folders.items():
+        if isinstance(digests, list):
+            found[path] = digests
+    return found
 
 
 def write(place: PackPlace, moves: Sequence[FolderMove], lock: Lock, wanted: WantedChanges) -> None:

@@ -176,7 +176,9 @@ _json = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode  # without a
 def _can_be_folder(name: str) -> bool:
     if name.casefold() in (*SKIPPED, *BESIDE):
         return False
-    return is_portable_folder(name) and not find_invisible(name)
+    if find_invisible(name):
+        return False
+    return is_portable_folder(name)
 
 
 def check_name(name: str, where: str) -> str:

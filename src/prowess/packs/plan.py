@@ -430,9 +430,11 @@ def _looks_like(name: str, other: str) -> PackError:
         message = f"'{name}' differs from '{other}' only in case."
         hint = "macOS and Windows take them for one. Use --as NAME."
         return PackError(message, code="pack-duplicate-skill", hint=hint)
-    letters = f"'{name}' {describe_letters(name)}" if describe_letters(name) else f"'{other}' {describe_letters(other)}"
-    message = f"'{visible(name)}' looks like '{visible(other)}', and is another name: {visible(letters)}."
-    return PackError(message, code="name-looks-alike", hint="If you want both, give one another name with --as NAME.")
+    odd = other if name.isascii() else name
+    letters = f"'{odd}' {describe_letters(odd)}"
+    message = f"'{name}' looks like '{other}', and is another name: {letters}."
+    hint = "If you want both, give one another name with --as NAME."
+    return PackError(visible(message), code="name-looks-alike", hint=hint)
 
 
 def _find_refusal(settings: PackSettings, change: Change, *, force: bool) -> PackError | None:

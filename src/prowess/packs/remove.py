@@ -108,8 +108,11 @@ def rollback(name: str, *, digest: str | None = None, **options: Unpack[PackOpti
 
 def _unknown_backup(name: str, folder: str, digest: str) -> PackError:
     message = f"The newest backup of '{name}' is content that you never had here: {digest or 'no files'}."
-    hint = f"It may have come with the repository. Look at {visible(folder)}"
-    hint += f", then: prowess rollback {name} --digest {digest}" if digest else ", and remove it."
+    then = "and remove it."
+    if digest:
+        then = f"then: prowess rollback {name} --digest {digest}"
+    shown = visible(folder)
+    hint = f"It may have come with the repository. Look at {shown}, {then}"
     return PackError(message, code="backup-unknown", hint=hint)
 
 
