@@ -43,6 +43,11 @@ class PackMachine:
         folders = [path for path in self.root.glob("[!.]*") if path.is_dir() and not path.is_symlink()]
         return {path.name: digest_of(hash_files(str(path))[0]) for path in folders}
 
+    def backup(self, name: str) -> str:
+        """Digest of the newest backup of a skill."""
+        newest = max((self.root / f".prowess/backups/{name}").glob("*/tree"))
+        return digest_of(hash_files(str(newest))[0])
+
     def locked(self) -> dict[str, str]:
         if not self.lock.exists():
             return {}

@@ -15,6 +15,7 @@ from agents import call
 from command_lines import run_here
 from hostile.scene import SECRET, Clone, MakeSkill, Scene, executed, outcome, seen, shown_to_model, stdout
 from hostile.table import case, holds
+from prowess import packs
 from prowess.errors import ModelError, ProwessError, StoreError
 from prowess.models.scripted import ScriptedModel
 from prowess.runtime.runtime import open_runtime
@@ -392,3 +393,21 @@ def test_links_in_place_of_inputs(clone: Clone, tmp_path: Path, monkeypatch: pyt
         holds(code == 2 and "[input-leads-out]" in said, f"a file of the person's in the clone: {said}")
     for name in ("in.csv", "data/real.csv", str(key), "../key"):
         assert [code for code, _ in try_all(name)] == [0] * 4, f"{name}: a link inside, and what a person names"
+
+
+@case(
+    by="clone",
+    tries="a backup of a skill, with a lock that names its content, for `prowess rollback` to restore",
+    stopped_by="only content is restored that this person had there, or names by its digest",
+)
+def test_backup_in_the_clone(clone: Clone) -> None:
+    clone.skill("helper")
+    backup = ".agent/skills/.prowess/backups/helper/0001"
+    clone.write(f"{backup}/locked.json", "null")
+    shipped = clone.write(f"{backup}/tree/SKILL.md", "---\nname: helper\ndescription: Helps.\n---\nEvil.\n")
+    with pytest.raises(ProwessError) as caught:
+        packs.rollback("helper", cwd=clone.folder)
+    assert caught.value.code == "backup-unknown" and shipped.exists()
+    digest = (caught.value.hint or "").rpartition(" ")[2]
+    packs.rollback("helper", cwd=clone.folder, digest=digest)
+    assert "Evil." in (clone.folder / ".agent/skills/helper/SKILL.md").read_text(), "a person named it"

@@ -14,9 +14,11 @@ from archive_bytes import zipped
 from hostile.scene import SECRET, Scene, executed, local, outcome, seen, stdout
 from hostile.table import case
 from hostile.test_posing import CLOSING
-from loopback import Exchange, Server, redirecting
+from loopback import CERTIFICATE, Exchange, Server, redirecting
+from prowess import packs
 from prowess.agent.context.render import render_outcome
 from prowess.core.values import Outcome
+from prowess.errors import PackError
 from prowess.policy.trust import grant_url
 from prowess.runtime.runtime import open_runtime
 from prowess.skills.url_root import open_url_root
@@ -109,6 +111,32 @@ def test_skills_that_redirect_inward(machine: Path, monkeypatch: pytest.MonkeyPa
             assert len(outer.requests) == 1
         open_url_root(inner.url("/skills.zip"), str(machine / "cache"))
         assert inner.requests, "a person wrote it"
+
+
+@case(
+    by="network",
+    tries="redirect git to a metadata service, or after the person signed in to any other server",
+    stopped_by="git follows no redirect; we do, without credentials and never further inside, and git gets the end",
+)
+def test_repository_that_redirects_inward(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate = machine / "certificate.pem"
+    certificate.write_text(CERTIFICATE)
+    (machine / ".gitconfig").write_text(f"[http]\nsslCAInfo = {certificate}\nfollowRedirects = true\n")
+
+    def refused(server: Server) -> str:
+        with pytest.raises(PackError) as caught:
+            packs.install(server.url("/skills.git"), cwd=machine)
+        return caught.value.code
+
+    with Server(answer, certificate=certificate) as inner:
+        with Server(redirecting(inner.url("/skills.git/info/refs")), certificate=certificate) as outer:
+            assert refused(outer) == "git-redirected", "of a server that only git can talk to, as after a sign-in"
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        for to in ("https://169.254.169.254/latest/meta-data/", "https://[fd00:ec2::254]/", "https://2852039166/"):
+            with Server(redirecting(to), certificate=certificate) as outer:
+                assert refused(outer) == "fetch-refused-address", to
+                assert len(outer.requests) == 1
+        assert not inner.requests
 
 
 @case(

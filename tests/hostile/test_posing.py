@@ -6,17 +6,20 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agents import call, calls, play
-from hostile.scene import Person, Scene, outcome, seen, shown_to_model
+from hostile.scene import MakeSkill, Person, Scene, outcome, seen, shown_to_model
 from hostile.table import case
 from pattern_attacks import grows, is_quick_for_both
+from prowess import packs
 from prowess.agent.call_repair import route_to_skill
 from prowess.cli.approver import make_question, render_question
 from prowess.core.values import Decision, ToolCall
+from prowess.errors import PackError
 from prowess.policy.globs import match_path
 from prowess.skills.render import neutralise
 
@@ -275,3 +278,19 @@ def test_text_that_stalls_the_host() -> None:
     assert not grows(route, ("Skill(", " ", ""))
     assert not grows(ask, ("", " ", ""))
     assert is_quick_for_both(match_path, "*a" * 2_500 + "b", "a" * 5_000)
+
+
+@case(
+    by="skill",
+    tries="a name that looks like that of an installed skill: a letter of another script, an invisible character",
+    stopped_by="the installation is refused, whoever says yes, and with `--force`; `--as` gives another name",
+)
+def test_name_that_looks_like_another(machine: Path, make_skill: MakeSkill) -> None:
+    make_skill(machine / "theirs/paypal")
+    packs.install(str(machine / "theirs"), cwd=machine)
+    for number, name in enumerate(("p\u0430ypal", "pay\u200bpal", "pay\u3164pal")):
+        make_skill(machine / f"evil-{number}" / "x", name=name)
+        with pytest.raises(PackError) as caught:
+            packs.install(str(machine / f"evil-{number}"), cwd=machine, force=True)
+        assert caught.value.code in ("name-looks-alike", "name-unsafe")
+    assert list(packs.verify(cwd=machine).skills) == ["paypal"] and packs.verify(cwd=machine).same

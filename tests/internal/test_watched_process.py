@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import FrameType
@@ -11,6 +12,7 @@ from typing import NoReturn
 
 import pytest
 
+from guard import GUARD_S
 from prowess._internal.watched_process import run_watched
 
 
@@ -50,3 +52,67 @@ def test_a_program_reads_writes_and_ends_as_itself(tmp_path: Path) -> None:
     assert ended == 7
     assert (tmp_path / "output").read_text() == "a\nb\n"
     assert (tmp_path / "errors").read_text() == ""
+
+
+# At every line of ours and of the parts that it uses, until the first look. A loop has three rounds, and the
+# one that waits has one.
+EVERY_MOMENT = """
+import collections, os, signal, sys
+from prowess._internal.watched_process import run_watched
+
+class Terminated(BaseException):
+    pass
+
+def end(number, _):
+    raise Terminated
+
+def over():
+    raise TimeoutError
+
+def trace(frame, event, _):
+    global left
+    if not frame.f_code.co_filename.endswith(("subprocess.py", "watched_process.py", "contextlib.py")):
+        return None
+    if event == "line":
+        place = (frame.f_code, frame.f_lineno)
+        seen[place] += 1
+        left -= seen[place] <= (1 if place[0].co_name == "_wait" else 3)
+        if left == 0:
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGTERM)
+    return trace
+
+signal.alarm(int(sys.argv[2]))
+numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+for each in numbers:
+    signal.signal(each, end)
+moment, ended = 0, Terminated
+while ended is Terminated:
+    moment += 1
+    left, seen = moment, collections.Counter()
+    try:
+        sys.settrace(trace)
+        run_watched(["/bin/sleep", "300"], sys.argv[1], env={}, watch=over)
+    except (Terminated, TimeoutError) as error:
+        ended = type(error)
+    sys.settrace(None)
+    try:
+        os.waitpid(-1, os.WNOHANG)
+        sys.exit(f"{moment}: the program runs on")
+    except ChildProcessError:
+        pass
+    for each in numbers:
+        try:
+            signal.raise_signal(each)
+            sys.exit(f"{moment}: {signal.Signals(each).name} is lost from now on")
+        except Terminated:
+            pass
+print(moment)
+"""
+
+
+def test_a_signal_at_any_moment_ends_the_program_and_none_is_lost(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", EVERY_MOMENT, str(tmp_path), str(GUARD_S)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 100

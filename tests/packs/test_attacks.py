@@ -157,7 +157,7 @@ def test_a_backup_with_a_note_of_somebody_else(here: PackMachine, source: str) -
         backup = here.root / f".prowess/backups/pdf/{number:04}"
         skill_folder(backup, "pdf", folder="tree")
         (backup / "locked.json").write_text(note)
-        assert here.rollback("pdf").now is None
+        assert here.rollback("pdf", digest=here.backup("pdf")).now is None
         assert here.locked() == {} and here.wants() == {}
         here.install(source, force=True)
 
@@ -357,11 +357,31 @@ def test_prepared_content_is_private(here: PackMachine, source: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_only_names_that_we_make_are_cleaned_up(here: PackMachine, source: str, tmp_path: Path) -> None:
+    """Not what somebody keeps under a name that begins like them, nor what a link leads to."""
+    here.install(source)
+    outside = skill_folder(tmp_path / "outside", "pdf")
+    (here.root / ".prowess/new-00000000").mkdir()
+    (here.root / ".prowess/new-11111111").symlink_to(outside)
+    (here.root / ".prowess/new-notes").mkdir()
+    (here.root / ".prowess/new-notes/mine").write_text("mine")
+    for folder in (here.root, here.agent):
+        (folder / ".skills.toml.new-notes").write_text("mine")
+        (folder / f".skills.toml.new-{'0' * 12}").write_text("half")
+        (folder / f"..skills.lock.new-{'0' * 12}.abcd_123").write_text("half")
+    prowess.discover(here.root)
+    left = {path.name for path in (here.root / ".prowess").iterdir()}
+    assert left == {".gitignore", "lock", "new-11111111", "new-notes"}
+    assert (here.root / ".prowess/new-notes/mine").exists() and (outside / "SKILL.md").exists()
+    for folder in (here.root, here.agent):
+        assert [path.name for path in folder.glob(".*skills.*")] == [".skills.toml.new-notes"]
+
+
 def test_a_deep_tree_among_the_prepared_folders(here: PackMachine, source: str) -> None:
     """Deeper than a function can call itself."""
     here.install(source)
     at = os.open(here.root / ".prowess", os.O_RDONLY)
-    for name in ("new-deep", *(["d"] * 1500)):
+    for name in ("new-deep0000", *(["d"] * 1500)):
         os.mkdir(name, dir_fd=at)
         below = os.open(name, os.O_RDONLY, dir_fd=at)
         os.close(at)
@@ -369,7 +389,7 @@ def test_a_deep_tree_among_the_prepared_folders(here: PackMachine, source: str) 
     os.close(at)
     assert len(prowess.discover(here.root)) == 1
     (here.root / ".prowess/backups/pdf/0001").mkdir(parents=True)
-    (here.root / ".prowess/new-deep").rename(here.root / ".prowess/backups/pdf/0001/tree")
+    (here.root / ".prowess/new-deep0000").rename(here.root / ".prowess/backups/pdf/0001/tree")
     here.uninstall("pdf", purge=True)
     assert here.locked() == {}
     subprocess.run(["rm", "-rf", here.root], check=True)

@@ -77,7 +77,7 @@ CALLS = {
     "update": "machine.update()",
     "uninstall": "machine.uninstall('a', 'b')",
     "purge": "machine.uninstall('a', purge=True)",
-    "rollback": "machine.rollback('a')",
+    "rollback": "machine.rollback('a', digest=machine.backup('a'))",
 }
 
 
@@ -284,7 +284,7 @@ def test_a_home_that_cannot_be_written(template: Path) -> None:
     done = machine.install(str(template / "more/c"))
     assert done.applied and "not accepted" in done.notes[-1] and machine.verify().same
     machine.uninstall("c")
-    machine.rollback("c")
+    machine.rollback("c", digest=machine.backup("c"))
 
 
 def test_two_installs_at_once(template: Path) -> None:

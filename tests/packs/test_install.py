@@ -577,6 +577,62 @@ def test_old_backups_are_removed(tmp_path: Path, here: PackMachine) -> None:
         assert (here.root / "pdf/a.md").read_text() == str(number)
 
 
+# --- names that look alike
+
+
+LOOKS = {"paypal": "p\u0430ypal", "pdfl": "pdf\u04cf", "cope": "\u0441\u043e\u0440\u0435", "api": "\u03b1\u03c1\u03b9"}
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize(("first", "second"), [*LOOKS.items(), *((second, first) for first, second in LOOKS.items())])
+def test_a_name_that_looks_like_an_installed_one(
+    tmp_path: Path, here: PackMachine, first: str, second: str, force: bool
+) -> None:
+    """Is refused, whoever said yes to everything. The first skill may have been written here."""
+    skill_folder(here.root, first)
+    source = str(skill_folder(tmp_path / "src", second, {"a.md": "a"}))
+    before = here.state()
+    error = refused(lambda: here.install(source, force=force))
+    assert error.code == "name-looks-alike" and "U+" in error.message and here.state() == before
+    here.install(source, name="other")
+    assert here.locked().keys() == {"other"}
+
+
+def test_two_names_that_look_alike_in_one_pack_and_in_a_lock(tmp_path: Path, here: PackMachine) -> None:
+    for name in ("paypal", "p\u0430ypal"):
+        skill_folder(tmp_path / "src", name, {"a.md": name})
+    error = refused(lambda: here.install(str(tmp_path / "src")))
+    assert error.code == "name-looks-alike" and here.state() == ({}, {}, {})
+    here.install(str(tmp_path / "src/paypal"))
+    here.install(str(tmp_path / "src/p\u0430ypal"), name="other")
+    for file, mark in ((here.lock, '"other"'), (here.wanted, "other")):
+        file.write_text(file.read_text().replace(mark, '"p\u0430ypal"'))
+    assert refused(here.install).code == "name-looks-alike"
+
+
+def test_a_name_that_looks_like_one_elsewhere_is_told(tmp_path: Path, here: PackMachine) -> None:
+    skill_folder(here.home / ".agent/skills", "paypal")
+    done = here.install(str(skill_folder(tmp_path / "src", "p\u0430ypal")))
+    assert done.notes == ("'p\u0430ypal' looks like user:paypal, and is another name.",)
+
+
+@pytest.mark.parametrize("hidden", ["\u200b", "\u200d", "\u3164", "\u034f", "\ufe0f"])
+def test_a_name_with_invisible_characters(tmp_path: Path, here: PackMachine, hidden: str) -> None:
+    """Is not taken for the name without them, which may be installed."""
+    here.install(str(skill_folder(tmp_path / "src", "pdf")))
+    before = here.state()
+    name = f"p{hidden}df"
+    declared = skill_folder(tmp_path / "declared", name, folder="x")
+    folder = skill_folder(tmp_path / "folder", "NO NAME!", folder=name)
+    for source in (declared.parent, folder.parent):
+        error = refused(lambda source=source: here.install(str(source), force=True))
+        assert error.code == "name-unsafe" and "invisible" in error.message
+    assert refused(lambda: here.install(str(tmp_path / "src/pdf"), name=name)).code == "name-unsafe"
+    assert here.state() == before
+    here.wanted.write_text(f'[skills]\npdf = "../src/pdf"\n"{name}" = "../src/pdf"\n')
+    assert refused(here.install).code == "name-unsafe"
+
+
 # --- denied and accepted contents -------------------------------------------------------------------------------------
 
 
@@ -675,10 +731,48 @@ def test_a_rollback_accepts_only_what_was_accepted_before(tmp_path: Path, here: 
     here.uninstall("pdf")
     here.rollback("pdf")
     assert trusted(here) == {"pdf": True}
-    skill_folder(here.root / ".prowess/backups/pdf/0900", "pdf", {"a.md": "evil"}, folder="tree")
-    here.rollback("pdf")
+    shipped = skill_folder(here.root / ".prowess/backups/pdf/0900", "pdf", {"a.md": "evil"}, folder="tree")
+    before = here.state()
+    error = refused(lambda: here.rollback("pdf"))
+    assert error.code == "backup-unknown" and here.state() == before
+    assert error.hint and str(shipped) in error.hint
+    digest = here.backup("pdf")
+    assert error.hint.endswith(f" --digest {digest}")
+    assert refused(lambda: here.rollback("pdf", digest=digest[:-1])).code == "backup-unknown"
+    here.rollback("pdf", digest=digest)
     assert (here.root / "pdf/a.md").read_text() == "evil"
     assert trusted(here) == {"pdf": False}
+
+
+def test_a_backup_that_came_with_a_clone_is_not_restored(tmp_path: Path, here: PackMachine) -> None:
+    """Also if the lock and the note that came with it name its content. What this person has had there is restored."""
+    author = PackMachine(tmp_path / "author")
+    for text in ("evil", "good"):
+        skill_folder(tmp_path / "src", "pdf", {"a.md": text})
+        author.install(str(tmp_path / "src"))
+    author.rollback("pdf")
+    shutil.copy(author.lock, tmp_path / "evil.lock")
+    author.rollback("pdf")
+    shutil.copytree(author.agent, here.agent)
+    shutil.copy(tmp_path / "evil.lock", here.lock)
+    for cloned in (here.rollback, partial(here.rollback, to=str(here.root))):
+        assert refused(lambda cloned=cloned: cloned("pdf")).code == "backup-unknown"
+        assert (here.root / "pdf/a.md").read_text() == "good"
+    here.uninstall("pdf")
+    assert here.rollback("pdf").digest == here.on_disk()["pdf"]
+    assert (here.root / "pdf/a.md").read_text() == "good"
+
+
+def test_a_person_who_has_no_state_names_the_digest(tmp_path: Path, here: PackMachine) -> None:
+    skill_folder(tmp_path / "src", "pdf")
+    here.install(str(tmp_path / "src"))
+    (here.root / "pdf/a.md").write_text("mine")
+    here.install(force=True)
+    shutil.rmtree(here.home / ".prowess")
+    error = refused(lambda: here.rollback("pdf"))
+    assert error.code == "backup-unknown"
+    here.rollback("pdf", digest=here.backup("pdf"))
+    assert (here.root / "pdf/a.md").read_text() == "mine"
 
 
 def test_a_repository_that_brings_skills_with_a_lock_is_not_accepted_by_a_restore(tmp_path: Path) -> None:

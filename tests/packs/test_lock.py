@@ -25,7 +25,7 @@ def here(tmp_path: Path) -> PackMachine:
 
 
 def place_of(folder: Path) -> PackPlace:
-    return PackPlace(str(folder), str(folder / "skills.toml"), str(folder / "skills.lock"), str(folder))
+    return PackPlace(str(folder), str(folder / "skills.toml"), str(folder / "skills.lock"), str(folder), str(folder))
 
 
 def edited(folder: Path, text: str, **changes: WantedSkill | None) -> str:

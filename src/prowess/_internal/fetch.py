@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import socket
 import tempfile
@@ -139,6 +140,15 @@ def fetch(
         return answer
 
 
+def follow(url: str, *, limits: FetchLimits = DEFAULT_LIMITS, resolve: Resolve = look_up) -> list[Hop]:
+    """Returns the request for `url` and those of its redirects, each checked before it is made. No body is read and no
+    credential is sent. The list ends early at a server that does not answer us: a program with other settings may reach
+    it."""
+    download = _Download(url, io.BytesIO(), limits, {}, resolve, pinned=False)
+    with Deadline(limits.total_timeout_s) as deadline:
+        return download.follow(deadline)
+
+
 @contextlib.contextmanager
 def _part_beside(target: str) -> Iterator[IO[bytes]]:
     """Opens a new file beside the target, and removes it unless it was renamed to the target."""
@@ -245,13 +255,33 @@ class _Download:
         most = self._limits.max_redirects
         for _ in range(most + 1):
             with self._response(hop, deadline) as response:
-                if response.status_code not in _REDIRECTS or "location" not in response.headers:
+                location = _location(response)
+                if location is None:
                     answer = self._receive(response, hop.url)
                     return replace(answer, inside=hop.inside)
-                location = response.headers["location"]
             hop = self._next(location, hop, deadline)
-        message = f"{shown_url(self._url)} redirects more than {most} times."
-        raise FetchError(message, code="fetch-redirects", hint="Use the address that it finally leads to.")
+        raise self._too_many()
+
+    def follow(self, deadline: Deadline) -> list[Hop]:
+        """Returns the requests that the URL leads to."""
+        hops = [self._next(self._url, None, deadline)]
+        while len(hops) <= self._limits.max_redirects + 1:
+            try:
+                with self._response(hops[-1], deadline) as response:
+                    location = _location(response)
+            except FetchError:
+                location = None
+            if location is None:
+                return hops
+            hops.append(self._next(location, hops[-1], deadline))
+        raise self._too_many()
+
+    def _too_many(self) -> FetchError:
+        shown = shown_url(self._url)
+        most = self._limits.max_redirects
+        message = f"{shown} redirects more than {most} times."
+        hint = "Use the address that it finally leads to."
+        return FetchError(message, code="fetch-redirects", hint=hint)
 
     def _next(self, url: str, previous: Hop | None, deadline: Deadline) -> Hop:
         wait_s = min(self._limits.connect_timeout_s, deadline.left_s())
@@ -359,6 +389,13 @@ class _Download:
             message = f"{shown} was cut off before its end."
             code = "fetch-truncated"
         return FetchError(message, code=code, retryable=True, hint="Check the address and the network, or try later.")
+
+
+def _location(response: httpx.Response) -> str | None:
+    """Returns where a response redirects to."""
+    if response.status_code not in _REDIRECTS:
+        return None
+    return response.headers.get("location")
 
 
 def _client(hop: Hop, limits: FetchLimits, left_s: float) -> httpx.Client:

@@ -30,6 +30,11 @@ _SCHEMA = "prowess.journal/1"
 _MAX_JOURNAL_BYTES = 8 << 20
 _NAME = re.compile(r"[^/\\\x00-\x1f.][^/\\\x00-\x1f]{0,254}")
 _PREPARED = re.compile(r"(?:new-[a-z0-9_]{1,16}|backups)(?:/[^/\\\x00-\x1f]{1,255}){1,4}")
+# Names that `tempfile` and `_prepare` make. Others with such a beginning are not ours, and stay.
+_STAGED = re.compile(r"new-[a-z0-9_]{8}")
+_HALF_OF_STATE = re.compile(rf"\.(?:\.gitignore|{re.escape(_JOURNAL)})\.[a-z0-9_]{{8}}")
+_HALF_BESIDE = re.compile(rf"\.(?:{'|'.join(map(re.escape, BESIDE))})\.new-[0-9a-f]{{12}}")
+_HALF_OF_HALF = re.compile(rf"\.{_HALF_BESIDE.pattern}\.[a-z0-9_]{{8}}")
 _WAIT_S = 10.0
 
 
@@ -363,21 +368,19 @@ def _remove_abandoned(root: str) -> None:
     state = os.path.join(root, STATE)
     for name in os.listdir(state):
         path = os.path.join(state, name)
-        if name.startswith("new-") and not os.path.islink(path):
+        if _STAGED.fullmatch(name) and not os.path.islink(path):
             with contextlib.suppress(SwapBusy, OSError), _held(os.path.join(path, "lock")):
                 remove_tree(path)
-    _remove_halves(state, ("..gitignore.", f".{_JOURNAL}."))
-    beside = [f".{file}.new-" for file in BESIDE]
-    beside += [f"..{file}.new-" for file in BESIDE]
-    _remove_halves(root, tuple(beside))
+    _remove_halves(state, _HALF_OF_STATE)
     above, name = os.path.split(root)
-    if name == "skills":
-        _remove_halves(above, tuple(beside))
+    for folder in (root, above) if name == "skills" else (root,):
+        _remove_halves(folder, _HALF_BESIDE)
+        _remove_halves(folder, _HALF_OF_HALF)
 
 
-def _remove_halves(folder: str, beginnings: tuple[str, ...]) -> None:
+def _remove_halves(folder: str, names: re.Pattern[str]) -> None:
     """Removes files that were not written to their end."""
     for name in os.listdir(folder):
-        if name.startswith(beginnings):
+        if names.fullmatch(name):
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(folder, name))

@@ -4,20 +4,29 @@ Files are read as raw blobs. So no hook, filter, attribute or submodule of a rep
 environment that is built here, in its own process group, and never asks anybody: without a terminal and a display, ssh
 cannot ask either. System and user configuration stay in force, because credential helpers, certificates and proxies
 are often set there; what could run a program of the repository is switched off on the command line.
+
+Git follows no redirect, and asks no other server that one names. The redirects of a repository are followed before,
+each is checked (see `redirects`), and git gets the last address.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import time
+import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from prowess._internal.addresses import why_never
+from prowess._internal.fetch import FetchLimits, follow
 from prowess._internal.files import read_regular
+from prowess._internal.redirects import refused_address
 from prowess._internal.tar import Member
+from prowess._internal.urls import NotAHost, parse_host, shown_url
 from prowess._internal.watched_process import run_watched, size_of_files
 
 _MAX_BYTES = 1024 * 1024 * 1024  # of all that git writes
@@ -33,18 +42,21 @@ _PASSED_ON = (
 ).split()
 _SETTINGS = (
     f"core.hooksPath={os.devnull} core.fsmonitor=false submodule.recurse=false credential.interactive=never "
-    "gc.auto=0 maintenance.auto=false fetch.writeCommitGraph=false fetch.unpackLimit=1"
+    "gc.auto=0 maintenance.auto=false fetch.writeCommitGraph=false http.followRedirects=false "
+    "transfer.bundleURI=false fetch.uriProtocols= fetch.unpackLimit=1"
 ).split()  # the last one: all that is fetched is one pack, whose size is watched
+_INFO = "/info/refs?service=git-upload-pack"  # below the address of a repository
 
 
 class GitFailure(Exception):
     """Command of git that has no result. `reason`: missing, timeout, too-large, incomplete, or failed: then `words` are
-    what git and the server said."""
+    what git and the server said, and `location` is where the server redirected to."""
 
-    def __init__(self, reason: str, words: str = "") -> None:
+    def __init__(self, reason: str, words: str = "", location: str = "") -> None:
         super().__init__(reason, words)
         self.reason = reason
         self.words = words
+        self.location = location
 
 
 class GitBlob(NamedTuple):
@@ -75,6 +87,8 @@ class GitRepository:
         if program is None:
             raise GitFailure("missing")
         self._url = url
+        self._address = url  # that git contacts
+        self._settings = list(_SETTINGS)
         self._work = work
         self._program = program
         self._ends = ends
@@ -91,17 +105,70 @@ class GitRepository:
     def fetch(self, wanted: str) -> str | None:
         """Fetches a branch, a tag or a commit, and returns the id of its commit. None if the repository has none."""
         self._run("init", "--bare", "--quiet", "--template=", self._file("repository"))
+        if not os.path.isabs(self._url):
+            self._check_address()
         fetch = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules")
         if self._run(*fetch, "--depth=1", "--", self._url, f"+{wanted}:{_WANTED}", check=False):
             return self._find_commit(_WANTED)
-        said = self._read("errors")
-        if not _UNKNOWN_REF.search(said):
-            raise GitFailure("failed", said)
+        if not _UNKNOWN_REF.search(self._read("errors")):
+            raise self._failure()
         if not _COMMIT.fullmatch(wanted):
             return None
         # The server gives branches and tags only, or the id is short.
         self._run(*fetch, "--", self._url, *_EVERYTHING)
         return self._find_commit(wanted)
+
+    def _check_address(self) -> None:
+        """Checks the address after `url.*.insteadOf`, which the person wrote, too. Follows its redirects."""
+        self._env |= {"GIT_TRACE_CURL": self._file("trace"), "GIT_TRACE_CURL_NO_DATA": "1"}
+        self._run("ls-remote", "--get-url", "--", self._url)
+        address = self._read("output").strip()
+        scheme, mark, rest = address.rpartition("://")
+        scheme = scheme.lower()
+        authority, slash, path = rest.partition("/")
+        authority = authority.rpartition("@")[2]
+        self._address = f"{scheme}{mark}{authority}{slash}{path}".rstrip("/")
+        has_proxy = self._run("config", "--get-urlmatch", "http.proxy", self._address, check=False)
+        proxy = self._read("output").strip() if has_proxy else ""
+        if scheme == "https" and not proxy:
+            self._follow()
+        elif scheme in ("https", "ssh", ""):  # others are refused by git
+            _check_host(self._address, authority)
+
+    def _follow(self) -> None:
+        left_s = self._ends - time.monotonic()
+        limits = FetchLimits(total_timeout_s=max(0.1, left_s))
+        hops = follow(f"{self._address}{_INFO}", limits=limits)
+        hop = hops[-1]
+        if not str(hop.url).endswith(_INFO):
+            hop = hops[0]  # a page to sign in: git may have what is needed
+        if hop is not hops[0]:
+            self._url = self._address = str(hop.url).removesuffix(_INFO)
+            beginning = self._url.partition("=")[0]  # the longest one counts: nothing else takes its place
+            self._settings.append(f"url.{beginning}.insteadOf={beginning}")
+        host = hop.url.raw_host.decode("ascii")
+        if hop.proxy is None and host not in map(str, hop.addresses):
+            port = hop.url.port or 443
+            found = [f"[{each}]" if each.version == 6 else str(each) for each in hop.addresses]
+            addresses = ",".join(found)
+            self._settings.append(f"http.curloptResolve={host}:{port}:{addresses}")
+
+    def _failure(self) -> GitFailure:
+        """Returns what git said, and where the last redirect that it did not follow leads."""
+        location = ""
+        with contextlib.suppress(OSError):
+            path = self._file("trace")
+            trace = read_regular(path, _MAX_LIST_BYTES).decode("utf-8", "replace")
+            for line in trace.split("\n"):
+                _, _, header = line.partition("<= Recv header: ")
+                name, _, value = header.partition(":")
+                if name.lower() == "location":
+                    asked = f"{self._address}{_INFO}"
+                    location = urllib.parse.urljoin(asked, value.strip())
+        for ending in ("/info/refs", "/git-upload-pack"):
+            location = shown_url(location).removesuffix(ending)
+        words = self._read("errors")
+        return GitFailure("failed", words, location)
 
     def _find_commit(self, name: str) -> str | None:
         done = self._run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", check=False)
@@ -146,13 +213,13 @@ class GitRepository:
 
     def _run(self, *arguments: str, given: str = "", check: bool = True) -> bool:
         argv = [self._program]
-        for setting in _SETTINGS:
+        for setting in self._settings:
             argv += ["-c", setting]
         argv += [*self._which, *arguments]
         watch = partial(self._watch, arguments[0])
         ended = run_watched(argv, self._work, env=self._env, given=given.encode(), watch=watch)
         if check and ended:
-            raise GitFailure("failed", self._read("errors"))
+            raise self._failure()
         return ended == 0
 
     def _watch(self, command: str) -> None:
@@ -173,6 +240,23 @@ class GitRepository:
         if len(data) > _MAX_LIST_BYTES:
             raise GitFailure("too-large")
         return data.decode("utf-8", "surrogateescape")
+
+
+def _check_host(address: str, authority: str) -> None:
+    """Refuses an address that nothing connects to. A name is not looked up: ssh and a proxy have their own tables."""
+    host, _, _ = authority.partition(":")
+    if authority.startswith("["):
+        host, _, _ = authority.partition("]")
+        host += "]"
+    why = None
+    try:
+        _, found = parse_host(host) if host else ("", None)
+        if found is not None:
+            why = why_never(found)
+    except NotAHost as error:
+        why = str(error)
+    if why:
+        raise refused_address(shown_url(address), why)
 
 
 def _parse_listing(listing: str) -> Iterator[GitBlob]:

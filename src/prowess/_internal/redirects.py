@@ -48,12 +48,15 @@ def next_hop(text: str, previous: Hop | None, *, pinned: bool, resolve: Resolve,
         elif problem not in bad:
             bad.append(problem)
     if bad and (proxy or not good):  # a proxy chooses the address itself
-        reasons = "; ".join(bad[:_MOST_ADDRESSES])
-        message = f"{shown_url(str(url))} leads to an address that is refused: {reasons}."
-        hint = "If you want this address, write it directly. Link-local addresses are always refused."
-        raise FetchError(message, code="fetch-refused-address", hint=hint)
+        raise refused_address(shown_url(str(url)), "; ".join(bad[:_MOST_ADDRESSES]))
     inside = min(map(how_far_inside, good), default=PUBLIC)
     return Hop(url, tuple(good[:_MOST_ADDRESSES]), proxy, inside)
+
+
+def refused_address(shown: str, why: str) -> FetchError:
+    message = f"{shown} leads to an address that is refused: {why}."
+    hint = "If you want this address, write it directly. Link-local addresses are always refused."
+    return FetchError(message, code="fetch-refused-address", hint=hint)
 
 
 def _proxy(url: httpx.URL) -> str | None:

@@ -24,6 +24,19 @@ _JOINERS = "\u200c\u200d"
 _SELECTORS = "\ufe00-\ufe0f"
 _SYMBOLS = frozenset("0123456789#*")  # of ASCII that a selector can turn into a symbol
 
+# Latin letters, and the numbers of letters that look like them. All are small, as after `casefold`.
+_LOOK_ALIKES = (
+    "a 0430 03b1 0251 1d00; b 044c; c 0441 03f2 1d04; d 0501 1d05; e 0435 1d07; g 0261 0581 0262; "
+    "h 04bb 0570 029c; i 0456 0131 03b9 0269 026a; j 0458 0237 03f3 0575 1d0a; k 043a 03ba 1d0b; l 04cf 029f; "
+    "m 043c 1d0d; n 0578 03b7 0274; o 043e 03bf 0585 1d0f; p 0440 03c1 1d18; q 051b 0566; r 0433 0280; "
+    "s 0455 a731; t 0442 03c4 1d1b; u 057d 03c5 1d1c; v 0475 03bd 1d20; w 051d 0461 03c9 1d21 0561; "
+    "x 0445 03c7; y 0443 04af 03b3 028f; z 1d22"
+)
+_LOOKS_LIKE: dict[int, str] = {}
+for _row in _LOOK_ALIKES.split("; "):
+    _latin, *_others = _row.split()
+    _LOOKS_LIKE |= {int(_other, 16): _latin for _other in _others}
+
 _RUN = re.compile(f"[{_CONTROL}{_BIDI}{_ZERO_WIDTH}{_TAGS}{_PLANE_14}{_JOINERS}{_SELECTORS}]+")
 _TAG_RUN = re.compile(f"[{_TAGS}]+")
 _FENCE = re.compile(r"^[ \t]*(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)$", re.MULTILINE)
@@ -183,6 +196,15 @@ def describe_letters(name: str) -> str | None:
         what = f"mixes {' and '.join(scripts)} letters"
     others = [_describe(letter) for letter in dict.fromkeys(name) if not letter.isascii()]
     return f"{what}: {name_some(others, quote='')}"
+
+
+def look_of(name: str) -> str:
+    """Returns what all names share that look like this one: in another case, with invisible characters, or with letters
+    of other scripts that look like Latin ones."""
+    if name.isascii():
+        return name.lower()
+    plain = unicodedata.normalize("NFKC", strip_invisible(name)).casefold()
+    return unicodedata.normalize("NFC", plain.translate(_LOOKS_LIKE))
 
 
 def name_some(names: Sequence[str], most: int = 3, *, quote: str = "'") -> str:

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
 
 _STREAMS = ("input", "output", "errors")
 _POLL_S = 0.1
@@ -27,57 +28,79 @@ def run_watched(
 ) -> int:
     """Returns the exit code of a program that ran in `folder`. The files `input`, `output` and `errors` there are its
     streams, so that nothing waits for a reader. The whole process group is killed by an error that `watch` or a
-    signal's handler raises, and when this process is killed."""
+    signal's handler raises, and when this process is killed. A handler is called between two looks at the program."""
     import subprocess
 
-    process = None
-    try:
-        with contextlib.ExitStack() as stack:
-            paths = [os.path.join(folder, name) for name in _STREAMS]
-            stdin, stdout, stderr = (stack.enter_context(open(path, "wb")) for path in paths)
-            stdin.write(given)
-            stdin.flush()
-            stack.enter_context(hold_signals())  # else one could come when the program runs and nobody knows of it
-            process = subprocess.Popen(  # noqa: S603 - the caller has checked the arguments
-                ["/bin/sh", "-c", _LIFELINE, "sh", *argv],
-                cwd=folder,
-                env=env,
-                stdin=subprocess.PIPE,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
-        ended = None
-        while ended is None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                ended = process.wait(_POLL_S)
-            watch()
-        return ended
-    finally:
-        if process is not None and process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
+    with contextlib.ExitStack() as stack:
+        paths = [os.path.join(folder, name) for name in _STREAMS]
+        stdin, stdout, stderr = (stack.enter_context(open(path, "wb")) for path in paths)
+        stdin.write(given)
+        stdin.flush()
+        # An exception of a handler inside Popen would leave a program that nobody knows, inside `wait` a lock that is
+        # never free, and inside `__del__` it would be lost.
+        call_handlers = stack.enter_context(hold_signals())
+        process = subprocess.Popen(  # noqa: S603 - the caller has checked the arguments
+            ["/bin/sh", "-c", _LIFELINE, "sh", *argv],
+            cwd=folder,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        try:
+            while process.returncode is None:
+                call_handlers()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL_S)
+                watch()
+            return process.returncode
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+            del process  # while signals are held, also after an error, whose traceback has this frame
 
 
 @contextlib.contextmanager
-def hold_signals() -> Iterator[None]:
-    """Holds back signals that have a handler of ours until the block is left. Only the main thread gets signals."""
+def hold_signals() -> Iterator[Callable[[], None]]:
+    """Holds back signals that have a handler of ours until the block is left, or until the function that it yields is
+    called. Only the main thread gets signals."""
     came: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    ours = {number: handler for number, handler in handlers.items() if callable(handler)}
+    is_held = True
+    ours: dict[int, Callable[[int, FrameType | None], object]] = {}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        handler = signal.getsignal(number)
+        if callable(handler):
+            ours[number] = handler
     if threading.current_thread() is not threading.main_thread():
         ours = {}
+
+    def take(number: int, frame: FrameType | None) -> None:
+        if is_held:
+            came.append(number)
+        else:  # another handler raised while they were put back
+            ours[number](number, frame)
+
+    def call_handlers() -> None:
+        while came:
+            number = came.pop(0)
+            ours[number](number, None)
+
     try:
         for number in ours:
-            signal.signal(number, lambda number, _: came.append(number))
-        yield
+            signal.signal(number, take)
+        yield call_handlers
     finally:
-        for number, handler in ours.items():
-            signal.signal(number, handler)
-        for number in came:
-            signal.raise_signal(number)
+        is_held = False
+        try:
+            for number, handler in ours.items():
+                if signal.getsignal(number) is take:  # else a handler chose another one
+                    signal.signal(number, handler)
+        finally:
+            call_handlers()
 
 
 def size_of_files(folder: str) -> int:

@@ -10,7 +10,7 @@ from functools import cache, partial
 
 from prowess._internal.paths import inside, is_inside
 from prowess._internal.portable_names import check_portable_names, find_git_folder, shown_name, unsafe_name
-from prowess._internal.text import name_some
+from prowess._internal.text import find_invisible, name_some
 from prowess.core.catalog_values import Finding
 from prowess.core.findings import visible
 from prowess.errors import PackError, PackMismatch, PackUnsafe, PathEscape
@@ -151,6 +151,12 @@ def _check_tree(tree: SkillTree, entry: Entry, path: str, obtained: Obtained) ->
     if git:
         why = "is part of a git repository, and git would run programs that its configuration names"
         raise unsafe_name("git", f"{prefix}{git}", why, "Leave the repository out, or pack it as an archive.")
+    name = os.path.basename(entry.path)
+    is_hidden = any(note.details.get("where") == "name" for note in entry.notes)  # of invisible-characters
+    if is_hidden or find_invisible(name):
+        message = f"The name of the skill {shown_name(path or name)} has invisible characters."
+        hint = f"Nobody sees that it is not '{name_of(entry)}'. Ask its author to delete them."
+        raise PackUnsafe(message, code="name-unsafe", hint=hint)
     for note in (*entry.notes, *tree.notes):
         if note.code in FATAL or note.code in TOO_LARGE:
             why = entry.finding_of(note)

@@ -16,7 +16,7 @@ from prowess._internal.git_repository import GitBlob, GitFailure, GitRepository
 from prowess._internal.tar import Member
 from prowess._internal.unpack import name_from_url
 from prowess.core.findings import visible
-from prowess.errors import PackError, PackMismatch, PackUnsafe
+from prowess.errors import FetchError, PackError, PackMismatch, PackUnsafe
 from prowess.packs.values import Obtained, PackSource, Progress, no_progress
 
 TIMEOUT_S = 120.0
@@ -30,12 +30,14 @@ _ERRORS = {
     "git-protocol-refused": ("{} needs a protocol that is refused", "Use https or ssh. Check url.*.insteadOf of git."),
     "git-no-access": ("{} does not exist, or you have no access", "Check that git can read it: git ls-remote {}"),
     "git-unreachable": ("{} cannot be reached", "Check the address, the network and the proxy settings, or try later."),
+    "git-redirected": ("{} redirects to another address", "If you know that address, use it as SOURCE."),
     "git-failed": ("Git cannot fetch {}", "Check that git itself can read it: git ls-remote {}"),
     "pack-too-large": ("{} is too large", "Name one folder of it with #path, or publish an archive."),
 }
 _CLASSES = {"git-commit-gone": PackMismatch, "pack-too-large": PackUnsafe}
 # Codes of errors, and words in a line of git. The first that matches counts.
 _SIGNS = {
+    "git-redirected": "returned error: 30[12378]",
     "git-protocol-refused": "(?i)not allowed|unsupported protocol",
     "git-no-access": "(?i)authentication failed|could not read (?:username|password|from remote)|access denied"
     "|permission denied|not found|not appear to be a git repository|error: 40[134]|dubious ownership",
@@ -148,7 +150,12 @@ def _errors(source: PackSource) -> Iterator[None]:
         if refused and not own:
             own = ["the server refused"]
         codes = (code for line in own for code, signs in _SIGNS.items() if re.search(signs, line))
-        raise _error(source, next(codes, "git-failed"), "".join(own[:1])) from error
+        code = next(codes, "git-failed")
+        raise _error(source, code, error.location if code == "git-redirected" else "".join(own[:1])) from error
+    except FetchError as error:
+        if not error.retryable:
+            raise
+        raise _error(source, "git-unreachable", error.message) from error
 
 
 def _error(source: PackSource, code: str, detail: str = "") -> PackError:

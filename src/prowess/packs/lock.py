@@ -17,6 +17,7 @@ from prowess._internal.folder_swap import BESIDE
 from prowess._internal.named_paths import result_folder
 from prowess._internal.paths import user_path
 from prowess._internal.portable_names import is_portable_folder
+from prowess._internal.text import find_invisible
 from prowess._internal.toml_lines import edit_table, parse_toml
 from prowess.core.findings import visible
 from prowess.errors import ConfigError, PackError
@@ -46,6 +47,7 @@ class PackPlace(NamedTuple):
     wanted: str
     lock: str
     base: str  # folder that relative sources in both files refer to
+    state_dir: str  # of the person
 
     def folder(self, name: str) -> str:
         return os.path.join(self.root, name)
@@ -71,7 +73,7 @@ def find_place(to: str, places: ConfigPlaces) -> PackPlace:
         raise PackError(message, code="target-unsafe", hint="If you mean that folder, name it: --to FOLDER") from None
     wanted = os.path.join(above, "skills.toml")
     lock = os.path.join(above, "skills.lock")
-    return PackPlace(root, wanted, lock, base)
+    return PackPlace(root, wanted, lock, base, places.state_dir)
 
 
 def read_wanted(place: PackPlace) -> dict[str, WantedSkill]:
@@ -176,6 +178,8 @@ _json = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode  # without a
 @lru_cache(maxsize=10_000)  # a name is in the lock, in the wanted file and in the plan
 def _can_be_folder(name: str) -> bool:
     if name.casefold() in (*SKIPPED, *BESIDE):
+        return False
+    if find_invisible(name):
         return False
     return is_portable_folder(name)
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from prowess._internal.files import copy_regular, now
 from prowess._internal.folder_swap import STATE, FolderMove, hold, stage, swap_errors
-from prowess._internal.text import name_some
+from prowess._internal.text import describe_letters, look_of, name_some
 from prowess.core.findings import visible
 from prowess.errors import PackDenied, PackError, PackMismatch
 from prowess.packs.contents import find_skills
@@ -324,7 +324,7 @@ class Planner:
 
     def _finish(self, changes: Sequence[Change], force: bool, *, go_on: bool = False) -> InstallPlan:
         """Returns the plan. With `go_on`, a skill that may not be replaced is noted and left out."""
-        _check_names(changes, self._lock)
+        _check_names(changes, self._place, self._lock)
         for change in changes:
             if error := _find_refusal(self._settings, change, force=force):
                 if not go_on:
@@ -402,25 +402,39 @@ def _as_locked(change: Change, row: LockedSkill) -> Change:
     return replace(change, locked=replace(found, installed_at=row.installed_at))
 
 
-def _check_names(changes: Sequence[Change], lock: Lock) -> None:
-    """Refuses a plan with a name that is not safe, or with two skills of one name."""
+def _check_names(changes: Sequence[Change], place: PackPlace, lock: Lock) -> None:
+    """Refuses a plan with a name that is not safe, with two skills of one name, or with a new one whose name looks like
+    one that is there."""
     seen: dict[str, Change] = {}
-    spelled = {name.casefold(): name for name in lock}
+    there = os.listdir(place.root) if os.path.isdir(place.root) else []
+    taken = {look_of(name): name for name in (*there, *lock)}
     for change in changes:
         source = visible(change.locked.source)
         check_name(change.name, source)
-        folded = change.name.casefold()
-        other_name = spelled.get(folded, change.name)
-        if other_name != change.name:
-            message = f"'{change.name}' differs from the installed '{other_name}' only in case."
-            hint = "macOS and Windows take them for one. Use --as NAME."
-            raise PackError(message, code="pack-duplicate-skill", hint=hint)
+        folded = look_of(change.name)
+        other_name = taken.get(folded, change.name)
+        if other_name != change.name and change.name not in lock:
+            raise _looks_like(change.name, other_name)
         other = seen.setdefault(folded, change)
+        if other.name != change.name:
+            raise _looks_like(change.name, other.name)
         if other is not change:
             both = f"from {visible(other.locked.source)} and from {source}"
             hint = "Install one of them, or give one another name with --as."
             message = f"Two skills would be installed as '{change.name}': {both}."
             raise PackError(message, code="pack-duplicate-skill", hint=hint)
+
+
+def _looks_like(name: str, other: str) -> PackError:
+    if name.casefold() == other.casefold():
+        message = f"'{name}' differs from '{other}' only in case."
+        hint = "macOS and Windows take them for one. Use --as NAME."
+        return PackError(message, code="pack-duplicate-skill", hint=hint)
+    odd = other if name.isascii() else name
+    letters = f"'{odd}' {describe_letters(odd)}"
+    message = f"'{name}' looks like '{other}', and is another name: {letters}."
+    hint = "If you want both, give one another name with --as NAME."
+    return PackError(visible(message), code="name-looks-alike", hint=hint)
 
 
 def _find_refusal(settings: PackSettings, change: Change, *, force: bool) -> PackError | None:

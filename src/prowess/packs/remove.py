@@ -9,8 +9,9 @@ from typing import Unpack
 
 from prowess._internal.folder_backups import remove_backups
 from prowess._internal.folder_swap import STATE, FolderMove, hold, stage, swap_errors
+from prowess.core.findings import visible
 from prowess.errors import PackError
-from prowess.packs.disk import BACKUPS, find_digest, make_room, newest_backup, write
+from prowess.packs.disk import BACKUPS, find_digest, is_own_backup, make_room, newest_backup, write
 from prowess.packs.lock import PackPlace, check_name, not_installed, read_lock
 from prowess.packs.plan import denied_content
 from prowess.packs.settings import PackOptions, load_settings
@@ -35,7 +36,7 @@ class RolledBack:
 
     name: str
     path: str
-    digest: str | None
+    digest: str
     before: LockedSkill | None
     now: LockedSkill | None  # None: this version was not installed by Prowess
     files: tuple[FileDifference, ...]
@@ -67,8 +68,12 @@ def uninstall(*names: str, purge: bool = False, **options: Unpack[PackOptions]) 
     return removed
 
 
-def rollback(name: str, **options: Unpack[PackOptions]) -> RolledBack:
-    """Returns a skill to the version before. The version of now becomes the newest backup, for a second rollback."""
+def rollback(name: str, *, digest: str | None = None, **options: Unpack[PackOptions]) -> RolledBack:
+    """Returns a skill to the version before. The version of now becomes the newest backup, for a second rollback.
+
+    A repository may bring backups, so only content counts that this person replaced, removed or accepted here, or names
+    by its `digest`.
+    """
     settings = load_settings(**options)
     place = settings.place
     check_name(name, "rollback")
@@ -85,19 +90,30 @@ def rollback(name: str, **options: Unpack[PackOptions]) -> RolledBack:
         source, restored = backup
         there = find_files(path) or []
         kept = find_files(os.path.join(place.root, STATE, source)) or []
-        digest = digest_of(file for file in kept if file.sha256) if kept else None  # as it will be loaded
-        if policy := settings.denied.get(digest or ""):
+        found = digest_of(file for file in kept if file.sha256) if kept else ""  # as it will be loaded
+        trust = load_trust(place.state_dir)
+        if digest != found and not is_own_backup(place, name, found) and not trust.accepted_once(path, found):
+            raise _unknown_backup(name, os.path.join(place.root, STATE, source), found)
+        if policy := settings.denied.get(found):
             raise denied_content(name, policy)
         old = make_room(place, name, before, staging)
         if restored is not None:
             lock[name] = restored
         write(place, [FolderMove(name, source, old)], lock, {name: restored and restored.wanted})
-    # A backup may have come with a repository: only what a person accepted here before is accepted again.
-    state_dir = settings.places.state_dir
-    if digest is not None and load_trust(state_dir).accepted_once(path, digest):
-        grant_skills(state_dir, {path: digest})
+    if trust.accepted_once(path, found):
+        grant_skills(place.state_dir, {path: found})
     files = tuple(file_differences(there, kept))
-    return RolledBack(name=name, path=path, digest=digest, before=before, now=restored, files=files)
+    return RolledBack(name=name, path=path, digest=found, before=before, now=restored, files=files)
+
+
+def _unknown_backup(name: str, folder: str, digest: str) -> PackError:
+    message = f"The newest backup of '{name}' is content that you never had here: {digest or 'no files'}."
+    then = "and remove it."
+    if digest:
+        then = f"then: prowess rollback {name} --digest {digest}"
+    shown = visible(folder)
+    hint = f"It may have come with the repository. Look at {shown}, {then}"
+    return PackError(message, code="backup-unknown", hint=hint)
 
 
 def _check_installed(place: PackPlace, names: Collection[str], lock: Lock) -> None:

@@ -28,14 +28,16 @@ def _uninstall(call: Call, names: tuple[str, ...], source: str | None, to: str |
 @cli_command("rollback", example="prowess rollback pdf-forms\nprowess rollback pdf-forms --to user")
 @click.argument("name")
 @to_option
-def _rollback(call: Call, name: str, to: str) -> int:
+@click.option("--digest", metavar="DIGEST", help="Restore this content, also if it is not known to be yours.")
+def _rollback(call: Call, name: str, to: str, digest: str | None) -> int:
     """Return an installed skill to the version before, or bring back one that was uninstalled.
 
-    A second rollback returns to the version of now. Five versions are kept.
+    A second rollback returns to the version of now. Five versions are kept. A backup that may have come with the
+    repository is restored only by its digest.
     """
     from prowess.cli.handlers.uninstall import rollback
 
-    return rollback(call, name, to)
+    return rollback(call, name, to, digest)
 
 
 COMMANDS = {"uninstall": _uninstall, "rollback": _rollback}

@@ -71,10 +71,10 @@ def _show_removed(call: Call, removed: list[Removed]) -> None:
     screen.note(f"Undo: {undo}")
 
 
-def rollback(call: Call, name: str, to: str) -> int:
+def rollback(call: Call, name: str, to: str, digest: str | None) -> int:
     with other_place_hint(call, [name], to):
         options = pack_options(call, to)
-        done = api.rollback(name, **options)
+        done = api.rollback(name, digest=digest, **options)
     if call.screen.is_json:
         call.screen.document(_rolled_back(done))
     else:

@@ -1,10 +1,14 @@
-"""Finds skills of the same name in other roots, and tells which one is used. No root is scanned, nothing is written."""
+"""Finds skills in other roots that have the same name, and tells which one is used, or a name that looks the same. No
+root is scanned, nothing is written."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
+from functools import cache
 
+from prowess._internal.text import look_of
 from prowess.runtime.default_places import all_roots
 from prowess.runtime.runtime import Runtime
 from prowess.skills.skill import PRIORITY
@@ -30,13 +34,22 @@ def find_precedence(runtime: Runtime, folder: str) -> Callable[[str], str]:
         if number != at and os.path.isdir(place):
             others.append(number)
 
+    @cache
+    def looks(number: int) -> dict[str, str]:
+        with contextlib.suppress(OSError):
+            return {look_of(name): name for name in os.listdir(places[number])}
+        return {}
+
     def tell(name: str) -> str:
         for number in others:
+            root = roots[number]
             path = os.path.join(places[number], name)
             skill_md = os.path.join(path, "SKILL.md")
             if not os.path.isfile(skill_md):
+                other = looks(number).get(look_of(name), name)
+                if other != name:
+                    return f"'{name}' looks like {root.source}:{other}, and is another name."
                 continue
-            root = roots[number]
             id = f"{root.source}:{name}"
             trusted = root.trusted or runtime.trust.accepted_skills.get(path)
             if number > at or not trusted:  # an untrusted skill never stands before a trusted one
