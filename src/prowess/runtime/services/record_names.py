@@ -30,7 +30,7 @@ def find_session_ids(place: CompletionPlace) -> dict[str, str]:
 
 def _rows(place: CompletionPlace) -> list[RunRow]:
     with open_runtime(cwd=place.cwd, environ=place.environ, config_file=place.config_file) as runtime:
-        place = store_name(runtime.config, runtime.places)
-        if is_shared(runtime.config) or not os.path.exists(place):
+        store = store_name(runtime.config, runtime.places)
+        if is_shared(runtime.config) or not os.path.exists(store):
             return []
         return asyncio.run(list_runs(runtime, limit=_MOST)).runs
