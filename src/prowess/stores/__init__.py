@@ -11,7 +11,7 @@
 - postgres: event log in PostgreSQL
 - postgres_pool: connections to a PostgreSQL database, with retries
 - postgres_queries: SQL statements of the PostgreSQL event log
-- run_folders: copies each run into a folder with events.jsonl and run.json
+- run_folders: copies each run that has ended into a folder with events.jsonl and run.json
 - sqlite: event log in a SQLite file
 - sqlite_queries: SQL statements of the SQLite event log
 """
