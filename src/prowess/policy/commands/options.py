@@ -110,6 +110,7 @@ _ROWS = {
     "nmap": "snvAOFPTUVS46 p: --open --reason --top-ports:",
     "nc": "zvnul46 w: p:",
     "apt-get": "yqsV --yes --quiet --dry-run --simulate --no-install-recommends --only-upgrade",
+    "pip": "qvU !paths --upgrade --quiet --verbose --user --no-cache-dir --no-deps --outdated --dry-run",
     "ssh-keygen": "lyqvH t: b: f: N: C: F: R:",
     "ssh-add": "lLdDqv t:",
     "gpg": "aqvekKn r: u: o: --armor --list-keys --list-secret-keys --fingerprint --verify --import --export --batch",
