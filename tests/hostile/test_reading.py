@@ -121,11 +121,14 @@ def test_environment_of_the_parent(scene: Scene, monkeypatch: pytest.MonkeyPatch
         try:
             played = scene.run(command)
             control = scene.run(command, settings=local(), says="once")
+            plain = subprocess.run(["sh", "-c", command], cwd="/", capture_output=True, text=True, **other)
         finally:
             process.terminate()
     assert "SKILL_NAME=evil" in stdout(played), "it did look at an environment"
     assert SECRET not in seen(played) and "sk-of-prowess" not in seen(played)
-    assert SECRET in stdout(control) and "sk-of-prowess" not in seen(control)
+    assert SECRET in plain.stdout and "sk-of-prowess" not in seen(control)
+    if not other:  # as root a session has a group of its own, and even without a sandbox it reads nothing of others
+        assert SECRET in stdout(control)
 
 
 KEYS = "name: evil\ndescription: Helps.\nrequires:\n  env: [AWS_SECRET_ACCESS_KEY]\n"

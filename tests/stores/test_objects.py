@@ -223,6 +223,28 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base)
     assert process.returncode == 0 and grown_kib < 75_000  # of 150,000
 
 
+def test_an_exit_waits_for_threads_that_are_still_in_python() -> None:
+    """As those of obstore are after an answer: they are none of `threading`, and an exit in their midst aborts."""
+    code = """
+import _thread, atexit, os, sys
+import prowess.stores.bucket
+gate = _thread.allocate_lock()
+gate.acquire()
+def leave():
+    ready.release()
+    gate.acquire()
+    os.write(1, b"left")
+ready = _thread.allocate_lock()
+ready.acquire()
+_thread.start_new_thread(leave, ())
+ready.acquire()
+sys.setswitchinterval(100)  # the exit does not yield by chance
+atexit.register(gate.release)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout == b"left"
+
+
 # --- answers that are lost, and servers that change their mind
 
 

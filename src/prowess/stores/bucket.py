@@ -8,8 +8,12 @@ if no key is passed, obstore looks for one itself, as on a machine with a role.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import re
 import secrets
+import sys
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
@@ -51,6 +55,21 @@ KEY_HINTS = {
     "gs": "Set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT_KEY.",
     "az": "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY.",
 }
+
+
+_LEAVE_S = 1.0
+
+
+@atexit.register
+def _let_threads_leave() -> None:
+    """Waits until the threads of obstore have left Python code. They are in it for a moment after an answer is here.
+    There an interpreter that exits ends them, and that aborts the process."""
+    until = time.monotonic() + _LEAVE_S
+    while time.monotonic() < until:
+        known = {thread.ident for thread in threading.enumerate()}
+        if known.issuperset(sys._current_frames()):
+            return
+        time.sleep(0.001)
 
 
 class Address(NamedTuple):
