@@ -10,6 +10,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from hashlib import sha256
 from typing import Literal
 from urllib.parse import unquote
 
@@ -24,6 +25,8 @@ RUN_DATA = (
 )  # copies of runs; the others are of releases before
 _HEADER = "# Written by prowess: what a machine makes, not what a project is."
 _MOST_BYTES = 64 * 1024
+PROJECTS = "projects"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 GITIGNORE = "\n".join((_HEADER, *RUN_DATA, ""))
 _WHERE_TO_STORE = (
     "Use a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, memory:, or none. "
@@ -57,6 +60,25 @@ def find_state_dir(environ: Mapping[str, str], cwd: str) -> str:
                 hint=f"Set {variable} to a folder outside: what a project ships must not be our own state.",
             )
     return folder
+
+
+def find_state(state_dir: str, project: str) -> str:
+    """Returns the folder of a project's state, or the state folder itself without a project. Makes nothing."""
+    if not os.path.isdir(os.path.join(project, ".agent")):
+        return state_dir
+    real = os.path.realpath(project)
+    digest = sha256(os.fsencode(real)).hexdigest()[:32]
+    return os.path.join(state_dir, PROJECTS, f"{_UNSAFE.sub('-', os.path.basename(real))[:40]}-{digest}")
+
+
+def store_below(store: str, folder: str) -> str:
+    """Returns a store with a relative path as the path below the folder; any other as it is."""
+    prefix = "sqlite:///" if store.startswith("sqlite:///") else ""
+    path = store.removeprefix(prefix)
+    is_word = not prefix and (find_scheme(path) or find_meant("store", path))
+    if is_word or not path or path.startswith("~") or os.path.isabs(path):
+        return store
+    return prefix + os.path.join(folder, path)
 
 
 def find_own_home(environ: Mapping[str, str]) -> str:

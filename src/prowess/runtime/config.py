@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prowess._internal.state_folder import find_own_home, find_state_dir
+from prowess._internal.state_folder import find_own_home, find_state, find_state_dir, store_below
 from prowess.core.catalog_values import Finding
 from prowess.core.findings import Note, make_finding
 from prowess.errors import ConfigError
@@ -156,8 +156,10 @@ def load_config(
     if without_files:
         config_file = None
     elif path := find_config_file(own_config_folder(places)):
-        own = load_config_text(path)
-        merged.add(_settings_of(own, places.home, places.home), path)
+        own = _settings_of(load_config_text(path), places.home, places.home)
+        if own.get("store") is not None:  # below the project, whoever ships that folder would choose the file
+            own["store"] = store_below(own["store"], find_state(places.state_dir, places.project))
+        merged.add(own, path)
     if config_file is not None:
         path = _absolute(config_file, places.cwd, places.home)
         named = load_config_text(path)

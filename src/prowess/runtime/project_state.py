@@ -13,11 +13,10 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 from prowess._internal.files import read_regular, write_whole
-from prowess._internal.state_folder import make_own_folder, make_state_dir, state_unavailable
+from prowess._internal.state_folder import PROJECTS, find_state, make_own_folder, make_state_dir, state_unavailable
 from prowess.core.events import render_at
 from prowess.core.findings import visible
 from prowess.runtime.config import ConfigPlaces
@@ -25,8 +24,6 @@ from prowess.runtime.config import ConfigPlaces
 SCHEMA = "prowess.project/1"
 DATABASE, ARTIFACTS, EVAL_RUNS = "prowess.db", "artifacts", "eval-runs"
 FILE = "project.json"
-_PROJECTS = "projects"
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _MOST_BYTES = 64 * 1024
 _NAME = re.compile(r"[A-Za-z0-9._-]{0,40}-[0-9a-f]{32}")
 
@@ -53,14 +50,7 @@ def is_project(places: ConfigPlaces) -> bool:
 
 def state_path(places: ConfigPlaces) -> str:
     """Returns the folder of the project's state, or the state folder itself without a project. Makes nothing."""
-    if not is_project(places):
-        return places.state_dir
-    return os.path.join(places.state_dir, _PROJECTS, folder_name(os.path.realpath(places.project)))
-
-
-def folder_name(project: str) -> str:
-    digest = sha256(os.fsencode(project)).hexdigest()[:32]
-    return f"{_UNSAFE.sub('-', os.path.basename(project))[:40]}-{digest}"
+    return find_state(places.state_dir, places.project)
 
 
 def store_of_project(places: ConfigPlaces) -> str:
@@ -81,9 +71,9 @@ def make_state(places: ConfigPlaces) -> str:
     if not is_project(places):
         return real
     project = os.path.realpath(places.project)
-    folder = os.path.join(real, _PROJECTS, folder_name(project))
+    folder = find_state(real, project)
     try:
-        make_own_folder(os.path.join(real, _PROJECTS))
+        make_own_folder(os.path.dirname(folder))
         make_own_folder(folder)
         if read_info(folder) is None:
             found = os.stat(project)
@@ -169,7 +159,7 @@ def note_taken(places: ConfigPlaces, inode: int) -> None:
 
 def list_projects(state_dir: str) -> Iterator[tuple[str, ProjectInfo | None]]:
     """Yields name and content of each folder of a project's state. Links are skipped: we make none."""
-    projects = os.path.join(state_dir, _PROJECTS)
+    projects = os.path.join(state_dir, PROJECTS)
     with suppress(OSError):
         for name in sorted(os.listdir(projects)):
             folder = os.path.join(projects, name)
@@ -178,13 +168,13 @@ def list_projects(state_dir: str) -> Iterator[tuple[str, ProjectInfo | None]]:
 
 
 def folder_of(state_dir: str, name: str) -> str:
-    return os.path.join(state_dir, _PROJECTS, name)
+    return os.path.join(state_dir, PROJECTS, name)
 
 
 @contextmanager
 def locked_projects(state_dir: str) -> Iterator[None]:
     """Locks the list of projects against other processes of this home."""
-    folder = os.path.join(make_state_dir(state_dir), _PROJECTS)
+    folder = os.path.join(make_state_dir(state_dir), PROJECTS)
     try:
         make_own_folder(folder)
         fd = os.open(os.path.join(folder, ".lock"), os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)

@@ -73,19 +73,8 @@ def open_runtime(
         is_trusted=trust.trusts_folder,
         accepts=trust.accepts_file,
     )
-    if loaded.origins["store"].startswith(own_config_folder(places) + os.sep):
-        loaded = with_own_store(loaded, places)
     findings = unknown_variables(environ)
     yield Runtime(places, loaded, file, roots, bounds, findings, environ, skills, policy_files)
-
-
-def with_own_store(loaded: LoadedConfig, places: ConfigPlaces) -> LoadedConfig:
-    """Returns the configuration with the store that the person's own file names. A relative path is below the project's
-    state: below the project, whoever ships that folder would choose the file."""
-    from prowess.runtime.storage import below_state
-
-    store = loaded.config.store
-    return loaded if store is None else loaded._replace(config=loaded.config._replace(store=below_state(store, places)))
 
 
 class _RestrictedCatalog(NamedTuple):

@@ -143,16 +143,6 @@ def log_file(config: Config, places: ConfigPlaces) -> str:
     return os.path.join(places.project, os.path.expanduser(path))
 
 
-def below_state(store: str, places: ConfigPlaces) -> str:
-    """Returns a store with a relative path as the path below the project's state; any other as it is."""
-    path = _sqlite_path(store)
-    if path is None and not find_scheme(store) and not find_meant("store", store):
-        path = store
-    if path is None or path.startswith("~") or os.path.isabs(path):
-        return store
-    return os.path.join(state_path(places), path)
-
-
 def _sqlite_path(store: str) -> str | None:
     """Returns the path in `sqlite:///runs.db`, `sqlite:////abs/runs.db` or `sqlite:///~/runs.db`; None for another
     store."""

@@ -365,7 +365,8 @@ def store_is_gone(store: object) -> bool:
     """True when the store is a path and no file is there. A store that is not a path is never reported as gone."""
     if not isinstance(store, str) or not os.path.isabs(store):
         return False
-    return not os.path.exists(store)
+    # A record of before the state folder was renamed when it was taken over; its sessions are there.
+    return not (os.path.exists(store) or os.path.exists(f"{store}.moved"))
 
 
 def list_places(dir: str) -> list[PlaceInfo]:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from prowess._internal.files import read_regular, write_whole
 from prowess.errors import WorkspaceError
 from prowess.workspace.dirfd import measure_folder
-from prowess.workspace.session_folder import list_folder
+from prowess.workspace.session_folder import list_folder, store_is_gone
 from prowess.workspace.skill_trees import lock_folder, remove_tree
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -52,9 +52,7 @@ class TreeUser(NamedTuple):
     @property
     def is_there(self) -> bool:
         """True when the store exists. A store that is not a file path counts as existing."""
-        if not os.path.isabs(self.store):
-            return True
-        return os.path.exists(self.store)
+        return not store_is_gone(self.store)
 
 
 class HeldTrees:
