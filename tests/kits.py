@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import ApprovalAnswered, Envelope
-from prowess.core.values import Decision, SessionKey, ToolCall
+from prowess.core.values import ChainHead, Decision, SessionKey, ToolCall
 from prowess.records.marks import Marks
 from prowess.runtime.runtime import open_runtime
+from prowess.stores.memory import MemoryEventLog
 from prowess.stores.sqlite import SqliteEventLog
 
 
@@ -25,6 +27,18 @@ async def answer_later(path: Path, key: SessionKey, run: str, event: ApprovalAns
     marks = Marks(os.path.join(os.environ["PROWESS_HOME"], ".prowess"), log.path)
     await log.append(key, head.seq, lease, [marks.mark(envelope, head.hash)])
     await log.close()
+
+
+class StuckLog(MemoryEventLog):
+    """Begins work that nothing ends, until `end` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.end = threading.Event()
+
+    async def head(self, key: SessionKey) -> ChainHead:
+        asyncio.get_running_loop().run_in_executor(None, self.end.wait)
+        return await super().head(key)
 
 
 async def yes(call: ToolCall, decision: Decision) -> ApprovalAnswered:

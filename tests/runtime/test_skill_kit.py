@@ -20,6 +20,7 @@ import pytest
 import prowess
 from command_lines import run_here
 from guard import GUARD_S
+from kits import StuckLog
 from prowess.errors import ConfigError, SkillNotFound, StoreError, ToolFailed, ToolRetry, WorkspaceError
 from prowess.ports import SessionKey
 from prowess.stores.memory import MemoryEventLog
@@ -371,13 +372,32 @@ def test_sessions_of_one_kit_share_its_library_and_nothing_else(root: Path) -> N
 
 def test_closing_the_kit_closes_its_sessions(root: Path) -> None:
     log = MemoryEventLog()
+    before = threading.enumerate()  # of kits that others left
     with make_kit(root, store=log) as kit:
         session = kit.session("left")
         session.call_sync(*LOAD)
+        [own] = [each for each in threading.enumerate() if each.name == "prowess-kit" and each not in before]
     assert types_of(log, "left")[-1] == "run_finished"
     with pytest.raises(ConfigError, match="closed"):
         session.call_sync(*LOAD)
-    assert not [thread for thread in threading.enumerate() if thread.name == "prowess-kit"]
+    own.join(GUARD_S)  # on a busy machine it may end after the kit has said that it does not
+    assert not own.is_alive()
+
+
+def test_a_thread_that_does_not_end_with_its_kit_is_a_finding(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = StuckLog()
+    before = threading.enumerate()
+    try:
+        with make_kit(root, store=log) as kit:
+            kit.call_sync(*LOAD)
+            [own] = [each for each in threading.enumerate() if each.name == "prowess-kit" and each not in before]
+            assert not kit.findings
+        assert own.is_alive() and [each.code for each in kit.findings] == ["kit-not-closed"]
+        assert "its thread did not end" in capsys.readouterr().err
+    finally:
+        log.end.set()
+    own.join(GUARD_S)
+    assert not own.is_alive()
 
 
 def test_an_error_in_the_body_is_recorded_as_one(root: Path) -> None:

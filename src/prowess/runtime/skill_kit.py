@@ -200,8 +200,8 @@ class SkillKit:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """Findings about the skills and the configuration."""
-        return self._home.runtime.findings
+        """Findings about the skills and the configuration, and about the end of a kit that did not close."""
+        return [*self._home.runtime.findings, *self._home.findings]
 
     # --- calls, in the session of the kit -----------------------------------------------------------------------------
 
