@@ -323,6 +323,17 @@ def test_standing_approvals_are_listed_with_numbers(cli: Cli, standing: str) -> 
     assert (first["number"], first["files"], second["number"]) == (1, 1, 2)
 
 
+def test_an_approval_of_another_owner_says_whose_it_is(cli: Cli, standing: str) -> None:
+    assert [(row["tenant"], row["user"]) for row in cli.json()["approvals"]] == [("default", "default")] * 2
+    row = ROWS[0]._replace(tenant="acme", user="ann")
+    grant(standing, row)
+    lines = cli().splitlines()
+    assert lines[0].endswith("ONLY FOR") and lines[3].endswith("user ann · tenant acme")
+    assert "of explicit:demo · user ann · tenant acme" in cli.json("revoke", "3", code=2)["error"]["message"]
+    assert [(each["tenant"], each["user"]) for each in cli.json("revoke", "3", "--yes")["revoked"]] == [("acme", "ann")]
+    assert load_approvals(standing).rows == tuple(ROWS)
+
+
 def test_what_is_taken_back_is_gone(cli: Cli, standing: str) -> None:
     assert cli.refused("revoke", "1", code=2) == "needs-yes"
     assert "revoked  explicit:demo  skill_run" in cli("revoke", "1", "--yes")

@@ -480,6 +480,23 @@ def test_an_answer_for_the_run_and_one_for_ever(root: Path) -> None:
         assert kit.call_sync(*RUN, id="c1").ok
 
 
+def test_an_approval_for_good_is_that_of_its_owner(root: Path) -> None:
+    def status(answer: str = "", **owner: Any) -> str:
+        with make_kit(root, approve=None) as kit, kit.session(**owner) as session:
+            session.call_sync(*LOAD)
+            outcome = session.call_sync(*RUN, id="c1")
+            if answer and outcome.question:
+                session.answer_sync("c1", answer)
+                outcome = session.call_sync(*RUN, id="c1")
+            return outcome.status
+
+    assert status("always", user="ann", tenant="acme") == "ok"
+    assert status(user="ann", tenant="acme") == "ok", "in each of their sessions"
+    others = [{"user": "bob", "tenant": "acme"}, {"user": "ann", "tenant": "other"}, {"user": "ann"}, {}]
+    assert [status(**owner) for owner in others] == ["waiting"] * 4
+    assert status("always") == "ok" and status() == "ok" and status(user="bob") == "waiting"
+
+
 def test_an_answer_counts_for_the_call_that_it_is_about_only(root: Path) -> None:
     with make_kit(root, approve=None) as kit:
         kit.call_sync(*LOAD)

@@ -138,8 +138,12 @@ def _show(call: Call, found: ApprovalList, store: str) -> None:
         _show_waiting(call, question, question.key in found.asking)
     standing = found.standing
     if standing.rows:
+        columns = ["number", "skill", "capability", "content", "since", "by"]
         rows = [_cells(number, row) for number, row in enumerate(standing.rows, 1)]
-        screen.table(["number", "skill", "capability", "content", "since", "by"], rows)
+        if any(map(_whose, standing.rows)):
+            columns.append("only for")
+            rows = [[*cells, _whose(row)] for cells, row in zip(rows, standing.rows, strict=True)]
+        screen.table(columns, rows)
     screen.findings(standing.findings)
     for name in found.damaged:
         shown = visible(name)
@@ -154,6 +158,12 @@ def _cells(number: int, row: Standing) -> list[str]:
     digest = row.digest.removeprefix("sha256:")
     since = short_time(row.at)
     return [str(number), row.skill, row.capability, digest[:12], since, row.by]
+
+
+def _whose(row: Standing) -> str:
+    """Owner of the sessions in which it holds; empty for those of the command line."""
+    named = {"user": row.user, "tenant": row.tenant}
+    return " · ".join(f"{part} {name}" for part, name in named.items() if name != "default")
 
 
 def _show_waiting(call: Call, question: Waiting, asking: bool) -> None:
@@ -293,7 +303,7 @@ def revoke(call: Call, which: str, capability: str | None, yes: bool) -> int:
 
 
 def _confirm_revoke(rows: Sequence[Standing]) -> None:
-    some = [f"{row.capability} of {row.skill}" for row in rows[:5]]
+    some = [" · ".join(filter(None, [f"{row.capability} of {row.skill}", _whose(row)])) for row in rows[:5]]
     if len(rows) > 5:
         some.append("…")
     what = ", ".join(some)

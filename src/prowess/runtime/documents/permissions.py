@@ -60,7 +60,7 @@ class StoredTrust(TrustParts):
     skills: NotRequired[list[TrustedSkill]]
 
 
-class Revoked(TypedDict):
+class _Approved(TypedDict):
     skill: str
     digest: str
     capability: str
@@ -68,8 +68,15 @@ class Revoked(TypedDict):
     by: str
 
 
-class StoredApproval(Revoked):
+class Revoked(_Approved):
+    tenant: str
+    user: str
+
+
+class StoredApproval(_Approved):
     files: dict[str, str]
+    tenant: NotRequired[str]
+    user: NotRequired[str]
 
 
 class StoredApprovals(TypedDict):

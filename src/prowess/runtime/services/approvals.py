@@ -96,7 +96,15 @@ def question_row(question: Waiting, asking: bool) -> QuestionRow:
 
 
 def standing_row(row: Standing) -> Revoked:
-    return {"skill": row.skill, "digest": row.digest, "capability": row.capability, "at": row.at, "by": row.by}
+    return {
+        "skill": row.skill,
+        "digest": row.digest,
+        "capability": row.capability,
+        "at": row.at,
+        "by": row.by,
+        "tenant": row.tenant,
+        "user": row.user,
+    }
 
 
 # --- answer -----------------------------------------------------------------------------------------------------------
@@ -161,7 +169,11 @@ def _approve_always(runtime: Runtime, question: Waiting, by: str) -> None:
     """Approves such calls for the content that was asked about."""
     skill = _get_content(runtime, question)
     standing = make_standing(skill, _approval_key(question), by)
-    grant(runtime.places.state_dir, standing)
+    key = question.key
+    grant(runtime.places.state_dir, standing._replace(tenant=key.tenant, user=key.user))
+
+
+_LIST = "prowess approvals list"
 
 
 def choose_question(
