@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ async def answer_later(path: Path, key: SessionKey, run: str, event: ApprovalAns
     """As `prowess approvals answer` writes it, by this user's home."""
     log = SqliteEventLog(path)
     lease, head = await log.lease(key, owner="somebody at another screen"), await log.head(key)
+    event = replace(event, later=True)
     envelope = Envelope(at="2026-01-01T00:00:00.000000Z", session=key.session, run=run, event=event)
     marks = Marks(os.path.join(os.environ["PROWESS_HOME"], ".prowess"), log.path)
     await log.append(key, head.seq, lease, [marks.mark(envelope, head.hash)])

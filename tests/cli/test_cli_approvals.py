@@ -105,7 +105,7 @@ def test_a_question_that_waits_says_what_it_is_about_and_how_to_answer(cli: Cli,
     project.wait()
     shown = cli()
     assert "skill_run of explicit:demo\n  running bash scripts/a.sh (demo)\n" in shown and "without isolation" in shown
-    assert "  answer:  prowess approvals answer c2 yes --session s-1\n" in shown
+    assert "  answer:  prowess approvals answer c2 yes --session s-1 --token " in shown
     assert "  resume:  prowess run --session s-1 --resume\n" in shown and "1 question waiting" in cli.err
     [row] = cli.json("list")["waiting"]
     assert (row["session"], row["call_id"], row["tool"], row["skill"]) == ("s-1", "c2", "skill_run", "explicit:demo")
@@ -199,6 +199,19 @@ def test_a_call_id_can_be_that_of_several_sessions(cli: Cli, project: Project) -
     assert {row["session"]: row["answer"] for row in cli.json()["waiting"]} == {"s-1": None, "s-2": "once"}
     cli("answer", "c2", "no")
     assert cli.err.startswith("Answered: no"), "only one was left"
+
+
+def test_an_answer_with_a_token_counts_for_the_question_that_was_shown(cli: Cli, project: Project) -> None:
+    project.wait()
+    [row] = cli.json()["waiting"]
+    project.play([LOAD, call("skill_run", skill="demo", command="bash scripts/a.sh other")], "again", session="s-1")
+    [now] = cli.json()["waiting"]
+    assert cli.refused("answer", now["call_id"], "yes", "--token", row["token"]) == "question-changed"
+    cli("answer", now["call_id"], "yes", "--token", row["token"], code=1)
+    assert "bash scripts/a.sh other" in cli.err and now["token"] in cli.err
+    assert shlex.split(now["to_answer"])[-2:] == ["--token", now["token"]]
+    cli(*shlex.split(now["to_answer"])[2:])
+    assert cli.json()["waiting"][0]["answer"] == "once"
 
 
 @pytest.mark.parametrize(

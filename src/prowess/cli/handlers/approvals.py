@@ -215,7 +215,7 @@ def _show_question(screen: Screen, question: Waiting) -> None:
 
 def _to_answer(call: Call, question: Waiting) -> str:
     """Returns the command that answers with yes."""
-    return command_to_answer(call, question.call.id, question.key)
+    return command_to_answer(call, question.question, question.key)
 
 
 def to_resume(call: Call, question: Waiting) -> str:
@@ -238,14 +238,20 @@ def to_resume(call: Call, question: Waiting) -> str:
 
 
 def answer(
-    call: Call, call_id: str, said: str, session: str | None, because: str | None, owner: Mapping[str, str | None]
+    call: Call,
+    call_id: str,
+    said: str,
+    session: str | None,
+    token: str | None,
+    because: str | None,
+    owner: Mapping[str, str | None],
 ) -> int:
     given = _ANSWERS[said]
     if because is not None and given != "no":
         raise ConfigError("--because is the reason for a 'no' only.", code="usage", hint="Leave it out.")
     with call.runtime() as runtime:
         note_findings(call, runtime)
-        call_answer = CallAnswer(call_id, given, session, because, owner)
+        call_answer = CallAnswer(call_id, given, session, because, owner, token)
         done = asyncio.run(_answer(call, runtime, call_answer))
     question = done.question
     resume = to_resume(call, question)

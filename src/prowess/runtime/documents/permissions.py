@@ -98,6 +98,7 @@ class QuestionRow(TypedDict):
     user: str
     run: str
     call_id: str
+    token: str
     tool: str
     capability: str
     skill: str | None
