@@ -38,7 +38,7 @@ async def main() -> None:
         outcome = await session.call("skill_run", args, id="call_3")
         if outcome.question is not None:
             print("asked   ", outcome.question.tool, outcome.question.args["command"])
-            await session.answer("call_3", "once", by="ann")
+            await session.answer(outcome.question, "once", by="ann")
             outcome = await session.call("skill_run", args, id="call_3")
         print("ran     ", outcome.content)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ import pytest
 
 from agents import Played, call, play
 from kits import answer_later
+from prowess import tool
 from prowess.agent.agent import SkillRequest
-from prowess.core.events import ApprovalAnswered
-from prowess.core.values import Decision, SessionKey, ToolCall
+from prowess.core.events import ApprovalAnswered, Envelope
+from prowess.core.values import Decision, Lease, SessionKey, ToolCall
+from prowess.errors import StoreError
 from prowess.models.scripted import ScriptedModel
 from prowess.runtime.runtime import open_runtime
 from prowess.stores.sqlite import SqliteEventLog
+from prowess.tools.toolset import Tools
 
 
 @pytest.fixture
@@ -130,6 +134,38 @@ def test_a_question_can_be_answered_while_nobody_runs(root: Path, tmp_path: Path
     assert resumed.result.text == "done"
     assert [outcome["status"] for outcome in resumed.outcomes] == [status]
     assert [event["by"] for event in resumed.of("approval_answered")] == ["ada"]
+
+
+class DyingLog(SqliteEventLog):
+    """Takes no outcome: as when the process is killed in a call."""
+
+    async def append(
+        self, key: SessionKey, expect: int, lease: Lease, events: Sequence[Envelope]
+    ) -> Sequence[Envelope]:
+        if any(each.event.type == "call_acted" for each in events):
+            raise StoreError("Killed.", code="disk-full", hint="")
+        return await super().append(key, expect, lease, events)
+
+
+def test_a_call_that_was_approved_later_is_not_made_twice(root: Path, tmp_path: Path) -> None:
+    paid: list[int] = []
+
+    @tool(requires_approval=True)
+    def pay(amount: int) -> str:
+        """Pays."""
+        paid.append(amount)
+        return "paid"
+
+    path = tmp_path / "log.db"
+    given: dict[str, Any] = {"toolsets": [Tools(pay)], "approver": None, "session": "s"}
+    store = {"store": str(path)}
+    waiting = play(root, [call("pay", amount=1)], settings=store, **given)
+    [question] = waiting.of("approval_asked")
+    answer_in_the_log(path, "s", ApprovalAnswered(call_id=question["call_id"], answer="once", by="ada"))
+    killed = play(root, [], {"resume": True}, log=DyingLog(path), **given)
+    assert isinstance(killed.error, StoreError) and paid == [1]
+    resumed = play(root, [{"text": "done"}], {"resume": True}, settings=store, **given)
+    assert paid == [1] and [outcome["status"] for outcome in resumed.outcomes] == ["interrupted"]
 
 
 def open_project(tmp_path: Path) -> Any:

@@ -106,7 +106,7 @@ def test_a_question_that_waits_says_what_it_is_about_and_how_to_answer(cli: Cli,
     project.wait()
     shown = cli()
     assert "skill_run of explicit:demo\n  running bash scripts/a.sh (demo)\n" in shown and "without isolation" in shown
-    assert "  answer:  prowess approvals answer c2 yes --session s-1\n" in shown
+    assert "  answer:  prowess approvals answer c2 yes --session s-1 --token " in shown
     assert "  resume:  prowess run --session s-1 --resume\n" in shown and "1 question waiting" in cli.err
     [row] = cli.json("list")["waiting"]
     assert (row["session"], row["call_id"], row["tool"], row["skill"]) == ("s-1", "c2", "skill_run", "explicit:demo")
@@ -200,6 +200,19 @@ def test_a_call_id_can_be_that_of_several_sessions(cli: Cli, project: Project) -
     assert {row["session"]: row["answer"] for row in cli.json()["waiting"]} == {"s-1": None, "s-2": "once"}
     cli("answer", "c2", "no")
     assert cli.err.startswith("Answered: no"), "only one was left"
+
+
+def test_an_answer_with_a_token_counts_for_the_question_that_was_shown(cli: Cli, project: Project) -> None:
+    project.wait()
+    [row] = cli.json()["waiting"]
+    project.play([LOAD, call("skill_run", skill="demo", command="bash scripts/a.sh other")], "again", session="s-1")
+    [now] = cli.json()["waiting"]
+    assert cli.refused("answer", now["call_id"], "yes", "--token", row["token"]) == "question-changed"
+    cli("answer", now["call_id"], "yes", "--token", row["token"], code=1)
+    assert "bash scripts/a.sh other" in cli.err and now["token"] in cli.err
+    assert shlex.split(now["to_answer"])[-2:] == ["--token", now["token"]]
+    cli(*shlex.split(now["to_answer"])[2:])
+    assert cli.json()["waiting"][0]["answer"] == "once"
 
 
 @pytest.mark.parametrize(
@@ -322,6 +335,17 @@ def test_standing_approvals_are_listed_with_numbers(cli: Cli, standing: str) -> 
     assert "\x1b" not in lines[2] and "2 standing approvals" in cli.err
     first, second = cli.json()["approvals"]
     assert (first["number"], first["files"], second["number"]) == (1, 1, 2)
+
+
+def test_an_approval_of_another_owner_says_whose_it_is(cli: Cli, standing: str) -> None:
+    assert [(row["tenant"], row["user"]) for row in cli.json()["approvals"]] == [("default", "default")] * 2
+    row = ROWS[0]._replace(tenant="acme", user="ann")
+    grant(standing, row)
+    lines = cli().splitlines()
+    assert lines[0].endswith("ONLY FOR") and lines[3].endswith("user ann · tenant acme")
+    assert "of explicit:demo · user ann · tenant acme" in cli.json("revoke", "3", code=2)["error"]["message"]
+    assert [(each["tenant"], each["user"]) for each in cli.json("revoke", "3", "--yes")["revoked"]] == [("acme", "ann")]
+    assert load_approvals(standing).rows == tuple(ROWS)
 
 
 def test_what_is_taken_back_is_gone(cli: Cli, standing: str) -> None:

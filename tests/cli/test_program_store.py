@@ -55,6 +55,8 @@ def test_a_question_of_a_program_is_answered_in_its_own_store(
         "s-1",
         "--user",
         "ada",
+        "--token",
+        waiting.questions[0].token,
         *store,
     ]
     assert 'run(session="s-1", user="ada", resume=True)' in str(caught.value.hint)

@@ -23,6 +23,7 @@ MODULES = (
     "test_cloned",
     "test_records",
     "test_network",
+    "test_kit",
 )
 ATTACKERS = {
     "skill": "The author of a skill",

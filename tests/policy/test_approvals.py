@@ -79,6 +79,22 @@ def test_the_same_is_kept_once_and_other_contents_stay(state: str) -> None:
     assert approvals.find_earlier("project:demo", "sha256:3", "install_dependencies") is None
 
 
+def test_an_approval_has_an_owner_and_one_of_before_is_that_of_the_command_line(state: str) -> None:
+    demo = skill("one")
+    UserApprovals(state, "ann", "acme", "ann").remember(demo, "skill_run")
+    owners = [("acme", "ann"), ("acme", "default"), ("default", "ann"), ("default", "default")]
+    approved = [owner for owner in owners if UserApprovals(state, "", *owner).find(demo, "skill_run")]
+    assert approved == owners[:1]
+    UserApprovals(state, "me").remember(demo, "skill_run")
+    assert len(load_approvals(state).rows) == 2
+    document = json.loads(_store(state).read_text(encoding="utf-8"))
+    for row in document["approvals"]:
+        del row["tenant"], row["user"]
+    _store(state).write_text(json.dumps(document), encoding="utf-8")
+    approved = [owner for owner in owners if UserApprovals(state, "", *owner).find(demo, "skill_run")]
+    assert approved == owners[3:]
+
+
 @pytest.mark.parametrize("missing", ["skill", "digest", "capability"])
 def test_what_is_bound_to_nothing_is_not_kept(state: str, missing: str) -> None:
     with pytest.raises(StoreError) as caught:

@@ -20,6 +20,7 @@ import pytest
 import prowess
 from command_lines import run_here
 from guard import GUARD_S
+from kits import StuckLog
 from prowess.errors import ConfigError, SkillNotFound, StoreError, ToolFailed, ToolRetry, WorkspaceError
 from prowess.ports import SessionKey
 from prowess.stores.memory import MemoryEventLog
@@ -371,13 +372,32 @@ def test_sessions_of_one_kit_share_its_library_and_nothing_else(root: Path) -> N
 
 def test_closing_the_kit_closes_its_sessions(root: Path) -> None:
     log = MemoryEventLog()
+    before = threading.enumerate()  # of kits that others left
     with make_kit(root, store=log) as kit:
         session = kit.session("left")
         session.call_sync(*LOAD)
+        [own] = [each for each in threading.enumerate() if each.name == "prowess-kit" and each not in before]
     assert types_of(log, "left")[-1] == "run_finished"
     with pytest.raises(ConfigError, match="closed"):
         session.call_sync(*LOAD)
-    assert not [thread for thread in threading.enumerate() if thread.name == "prowess-kit"]
+    own.join(GUARD_S)  # on a busy machine it may end after the kit has said that it does not
+    assert not own.is_alive()
+
+
+def test_a_thread_that_does_not_end_with_its_kit_is_a_finding(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = StuckLog()
+    before = threading.enumerate()
+    try:
+        with make_kit(root, store=log) as kit:
+            kit.call_sync(*LOAD)
+            [own] = [each for each in threading.enumerate() if each.name == "prowess-kit" and each not in before]
+            assert not kit.findings
+        assert own.is_alive() and [each.code for each in kit.findings] == ["kit-not-closed"]
+        assert "its thread did not end" in capsys.readouterr().err
+    finally:
+        log.end.set()
+    own.join(GUARD_S)
+    assert not own.is_alive()
 
 
 def test_an_error_in_the_body_is_recorded_as_one(root: Path) -> None:
@@ -460,6 +480,23 @@ def test_an_answer_for_the_run_and_one_for_ever(root: Path) -> None:
         assert kit.call_sync(*RUN, id="c1").ok
 
 
+def test_an_approval_for_good_is_that_of_its_owner(root: Path) -> None:
+    def status(answer: str = "", **owner: Any) -> str:
+        with make_kit(root, approve=None) as kit, kit.session(**owner) as session:
+            session.call_sync(*LOAD)
+            outcome = session.call_sync(*RUN, id="c1")
+            if answer and outcome.question:
+                session.answer_sync("c1", answer)
+                outcome = session.call_sync(*RUN, id="c1")
+            return outcome.status
+
+    assert status("always", user="ann", tenant="acme") == "ok"
+    assert status(user="ann", tenant="acme") == "ok", "in each of their sessions"
+    others = [{"user": "bob", "tenant": "acme"}, {"user": "ann", "tenant": "other"}, {"user": "ann"}, {}]
+    assert [status(**owner) for owner in others] == ["waiting"] * 4
+    assert status("always") == "ok" and status() == "ok" and status(user="bob") == "waiting"
+
+
 def test_an_answer_counts_for_the_call_that_it_is_about_only(root: Path) -> None:
     with make_kit(root, approve=None) as kit:
         kit.call_sync(*LOAD)
@@ -468,6 +505,159 @@ def test_an_answer_counts_for_the_call_that_it_is_about_only(root: Path) -> None
         other = {"skill": "demo", "command": "bash scripts/go.sh elsewhere"}
         assert kit.decide_sync("skill_run", other, id="c1").verdict == "ask"
         assert kit.call_sync("skill_run", other, id="c1").status == "waiting"
+
+
+OTHER = ("skill_run", {"skill": "demo", "command": "bash scripts/go.sh elsewhere"})
+
+
+def test_another_call_under_an_id_that_waits_has_a_question_of_its_own(root: Path) -> None:
+    with make_kit(root, approve=None) as kit:
+        kit.call_sync(*LOAD)
+        first = kit.call_sync(*RUN, id="c1").question
+        second = kit.call_sync(*OTHER, id="c1").question
+        assert first is not None and second is not None
+        assert (first.call_id, second.call_id) == ("c1", "c1-2") and first.token != second.token
+        assert kit.waiting_sync() == [first, second]
+        assert kit.call_sync(*OTHER, id="c1").question == second, "the same call is the same question"
+        assert kit.call_sync("skill_run", {"skill": "demo"}, id="c1").code == "invalid-call"
+        assert kit.waiting_sync() == [first, second], "an invalid call takes no question away"
+        kit.answer_sync("c1", "once")
+        assert kit.call_sync(*OTHER, id="c1").status == "waiting", "the yes was for the first"
+        assert (kit.decide_sync(*OTHER, id="c1").verdict, kit.decide_sync(*RUN, id="c1").verdict) == ("ask", "allow")
+        assert "went there" in kit.call_sync(*RUN, id="c1").content
+        kit.answer_sync(second, "once")
+        assert kit.decide_sync(*OTHER, id="c1").verdict == "allow"
+        assert "went elsewhere" in kit.call_sync(*OTHER, id="c1").content
+        assert kit.waiting_sync() == []
+
+
+def test_an_answer_counts_for_the_question_that_was_shown(root: Path) -> None:
+    """An id that is used again has another question. With the id alone nobody knows which one is meant."""
+    with make_kit(root, approve=None) as kit:
+        kit.call_sync(*LOAD)
+        first = kit.call_sync(*RUN, id="c1").question
+        assert first is not None
+        kit.answer_sync(first, "once")
+        assert kit.call_sync(*RUN, id="c1").ok
+        now = kit.call_sync(*OTHER, id="c1").question
+        assert now is not None and now.call_id == "c1" and now.token != first.token
+        late: list[dict[str, Any]] = [
+            {"question": first},
+            {"question": "c1"},
+            {"question": "c1", "token": first.token},
+            {"question": now, "token": first.token},
+        ]
+        for given in late:
+            with pytest.raises(StoreError) as raised:
+                kit.answer_sync(answer="once", **given)
+            assert raised.value.code == "question-changed" and "scripts/go.sh elsewhere" in raised.value.message
+            assert now.token in str(raised.value.hint)
+            assert kit.waiting_sync() == [now]
+        kit.answer_sync("c1", "once", token=now.token)
+        assert kit.call_sync(*OTHER, id="c1").ok
+
+
+def test_a_question_that_is_asked_again_is_the_same_one(root: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"store": str(tmp_path / "log.db"), "session": "talk", "approve": None}
+    with make_kit(root, **given) as kit:
+        kit.call_sync(*LOAD)
+        first = kit.call_sync(*RUN, id="c1").question
+        assert first is not None and kit.call_sync(*RUN, id="c1").question == first
+    with make_kit(root, **given) as kit:
+        assert kit.call_sync(*RUN, id="c1").question == first
+        kit.answer_sync("c1", "once")
+        assert kit.call_sync(*RUN, id="c1").ok
+        with pytest.raises(StoreError) as raised:
+            kit.answer_sync(first, "once")
+        assert raised.value.code == "not-waiting"
+
+
+def test_a_question_of_before_counts_as_one_of_the_id(root: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"store": str(tmp_path / "log.db"), "session": "talk", "approve": None}
+    with make_kit(root, **given) as kit:
+        kit.call_sync(*LOAD)
+        first = kit.call_sync(*RUN, id="c1").question
+    with make_kit(root, **given) as kit:
+        kit.answer_sync("c1", "no")
+        kit.call_sync(*RUN, id="c1")
+        now = kit.call_sync(*OTHER, id="c1").question
+        assert now is not None and first is not None and now.token != first.token
+        with pytest.raises(StoreError) as raised:
+            kit.answer_sync("c1", "once")
+        assert raised.value.code == "question-changed"
+
+
+def test_a_load_and_the_call_that_needs_it_are_two_questions_in_order(root: Path, policy: Path) -> None:
+    policy.write_text('[[rule]]\ntool = "skill_load"\nverdict = "ask"\nwhy = "Always."\n', encoding="utf-8")
+    other = ("skill_run", {"skill": "beta", "command": "echo beta"})
+    with make_kit(root, approve=None) as kit:
+        load = kit.call_sync(*RUN, id="c1").question
+        beta = kit.call_sync(*other, id="c1").question
+        assert load is not None and beta is not None
+        assert (load.call_id, load.tool, load.args["skill"]) == ("c1-load", "skill_load", "demo")
+        assert (beta.call_id, beta.args["skill"]) == ("c1-2-load", "beta"), "it takes no place of the first"
+        kit.answer_sync("c1-load", "once")
+        assert "DEMO-BODY" in kit.call_sync(*RUN, id="c1").content
+        run = kit.call_sync(*RUN, id="c1").question
+        assert run is not None and (run.call_id, run.tool) == ("c1", "skill_run")
+        kit.answer_sync("c1", "once")
+        assert "went there" in kit.call_sync(*RUN, id="c1").content
+        assert kit.waiting_sync() == [beta]
+
+
+def test_a_load_that_waits_is_not_replaced_by_a_call_with_its_id(root: Path, policy: Path) -> None:
+    policy.write_text('[[rule]]\ntool = "skill_load"\nverdict = "ask"\nwhy = "Always."\n', encoding="utf-8")
+    with make_kit(root, approve=None) as kit:
+        load = kit.call_sync(*RUN, id="c1").question
+        posing = kit.call_sync("skill_load", {"skill": "beta"}, id="c1-load").question
+        assert load is not None and posing is not None and posing.call_id == "c1-load-2"
+        assert kit.waiting_sync() == [load, posing]
+        kit.answer_sync("c1-load", "once")
+        assert kit.call_sync(load.tool, load.args, id=load.call_id).ok
+        early = kit.call_sync("skill_load", {"skill": "beta"}, id="c9-load").question
+        assert early is not None and early.call_id == "c9-load-2", "such an id is that of a load that a call needs"
+
+
+def test_once_is_once_for_calls_that_are_made_at_the_same_time(root: Path) -> None:
+    done: list[int] = []
+
+    @prowess.tool(requires_approval=True)
+    async def pay(amount: int) -> str:
+        """Pays."""
+        done.append(amount)
+        await asyncio.sleep(0)
+        return "paid"
+
+    async def work() -> None:
+        async with make_kit(root, approve=None, tools=[pay]) as kit:
+            await kit.call("pay", {"amount": 5}, id="c1")
+            await kit.answer("c1", "once")
+            made = await asyncio.gather(*(kit.call("pay", {"amount": 5}, id="c1") for _ in range(4)))
+            assert sorted(each.status for each in made) == ["ok", "waiting", "waiting", "waiting"]
+            [question] = await kit.waiting()
+            assert {each.question.token for each in made if each.question} == {question.token}
+            others = await asyncio.gather(*(kit.call("pay", {"amount": n}, id="c2") for n in range(4)))
+            assert len({each.question.call_id for each in others if each.question}) == 4, "each has its own"
+
+    asyncio.run(work())
+    assert done == [5]
+
+
+def test_an_approver_that_says_once_says_it_to_one_call(root: Path) -> None:
+    asked: list[str] = []
+
+    async def approve(call: Any, decision: Any) -> str:
+        asked.append(call.id)
+        return "once"
+
+    async def work() -> None:
+        async with make_kit(root, approve=approve) as kit:
+            await kit.call(*LOAD)
+            made = await asyncio.gather(*(kit.call(*RUN, id="c1") for _ in range(3)))
+            assert all(each.ok for each in made)
+
+    asyncio.run(work())
+    assert len(asked) == 3
 
 
 def test_an_answer_that_fits_nothing_is_an_error(root: Path) -> None:
@@ -908,6 +1098,39 @@ def test_a_session_goes_on_after_its_process_was_killed(root: Path, tmp_path: Pa
         assert [question.call_id for question in kit.waiting_sync()] == ["c1"]
         kit.answer_sync("c1", "once", by="ann")
         assert "went there" in kit.call_sync(*RUN, id="c1").content
+
+
+PAYING = """
+    import sys, prowess
+    @prowess.tool(requires_approval=True)
+    def pay() -> str:
+        "Pays."
+        print("paid", flush=True)
+        sys.stdin.read()
+        return "paid"
+    kit = prowess.SkillKit(sys.argv[1], store=sys.argv[2], artifacts="memory:", tools=[pay], session="talk")
+    kit.call_sync("pay", id="c1")
+    kit.answer_sync("c1", "once")
+    kit.call_sync("pay", id="c1")
+"""
+
+
+def test_an_answer_is_used_up_when_its_process_is_killed_in_the_call(root: Path, tmp_path: Path) -> None:
+    @prowess.tool(requires_approval=True)
+    def pay() -> str:
+        """Pays."""
+        raise AssertionError("paid twice")
+
+    store = tmp_path / "log.db"
+    command = [sys.executable, "-c", textwrap.dedent(PAYING), str(root), str(store)]
+    with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "paid\n"
+        killed.kill()
+    with make_kit(root, store=str(store), session="talk", approve=None, tools=[pay]) as kit:
+        assert kit.waiting_sync() == []
+        assert kit.decide_sync("pay", id="c1").verdict == "ask"
+        assert kit.call_sync("pay", id="c1").status == "waiting", "nobody knows if it was done; a person is asked"
 
 
 FORKED = """

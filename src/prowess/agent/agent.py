@@ -18,7 +18,7 @@ from prowess.agent.output import OutputForm, render_schema
 from prowess.agent.run_error import make_run_error
 from prowess.core.events import REQUEST_FORM, OutputRequested, RunStarted, StopReason
 from prowess.core.ports import Model, RecordedModel, SkillReader
-from prowess.core.values import ModelInfo, Part, Plan, ToolCall, Trigger, Usage, describe_model
+from prowess.core.values import ModelInfo, Part, Plan, Question, ToolCall, Trigger, Usage, describe_model
 from prowess.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
@@ -175,6 +175,7 @@ class Result(Generic[OutputT]):
     files: tuple[RunFile, ...] = ()  # made by scripts, or written by the model into out/
     left_out: tuple[str, ...] = ()  # hidden files that no output pattern named
     waiting: tuple[ToolCall, ...] = ()  # calls that a person has to approve
+    questions: tuple[Question, ...] = ()  # about them, each with the token that an answer names
     failed: int = 0  # number of calls that failed, were denied or interrupted
     state: dict[str, Any] | None = None
     to_go_on: str = ""  # call that goes on with the run

@@ -50,7 +50,7 @@ class ApprovalBook:
         parent: ApprovalBook | None = None,
     ) -> None:
         self._record = record
-        self._questions = questions
+        self.questions = questions
         self._secrets = secrets
         self._work = work
         self._approver = approver
@@ -82,7 +82,7 @@ class ApprovalBook:
         call = facts.call
         clean = replace(call, args=self._secrets.redactor.redact_json(call.args))
         each_time = EACH_TIME in decision.about
-        if not self._questions.fits(clean):
+        if not self.questions.fits(clean):
             facts = facts._replace(call=replace(call, id=""))
         answer = self._find_earlier(query, facts, each_time=each_time)
         if answer is None and isinstance(self._approver, NamedTools) and query.tool in self._approver.tools:
@@ -100,7 +100,7 @@ class ApprovalBook:
         """Finds an earlier answer: for this call, for this run, or permanent. With `each_time`, only for this call."""
         call_id = facts.call.id
         isolated = facts.isolated
-        answer = self._questions.find(call_id, query.tool, isolated=isolated)
+        answer = self.questions.find(call_id, query.tool, isolated=isolated)
         if answer is not None or each_time:
             return answer
         keys = approval_keys(query.tool, isolated=isolated)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from prowess.agent.activation import SkillActivator, names_in
 from prowess.agent.agent import AgentSpec, Result, Task, make_requested, make_started
 from prowess.agent.budget import Budget, is_near, render_partial
+from prowess.agent.call_groups import act_together, make_groups
 from prowess.agent.child_run import run_child
 from prowess.agent.compaction import shorten
 from prowess.agent.context import ModelRequest
@@ -28,7 +29,7 @@ from prowess.agent.model_call import RetryPolicy, ShownReply, ask, clean
 from prowess.agent.notes import Notes
 from prowess.agent.output import NOTE_KIND
 from prowess.agent.output_check import OutputCheck
-from prowess.agent.tool_call import BeforeEnd, act_together, make_groups
+from prowess.agent.tool_call import BeforeEnd
 from prowess.agent.toolkit import Toolkit
 from prowess.core.events import (
     CatalogPlanned,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from prowess._internal.mime import guess_mime
@@ -96,6 +97,11 @@ class Session:
             result = await run(self.agent, self.kit, task, retry_policy=self._retry_policy)
         finally:
             self.kit.deps = before
+        if result.waiting:
+            ids = [call.id for call in result.waiting]
+            pending = await self.kit.recorder.find_pending()
+            asked = [each for each in pending.questions if each.answer is None and each.call.id in ids]
+            result = replace(result, questions=tuple(each.question for each in asked))
         self.answered = result.ok
         self.usage = add_usage(self.usage, result.usage)
         return result
@@ -167,4 +173,5 @@ async def restore_from_log(kit: Toolkit, log: EventLog) -> None:
             what = f"has events of the session '{envelope.session}'"
             raise broken_record(key, what)
         kit.conversation.apply_envelope(envelope)
+    kit.conversation.questions.end_begun(kit.conversation.was_begun)
     kit.take_up_skills()

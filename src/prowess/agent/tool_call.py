@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -60,6 +61,7 @@ Spawner = Callable[[Spawn, ToolCall], Awaitable[Outcome]]  # carries out a call 
 OnOutput = Callable[[str, bytes], None]
 MakeContext = Callable[[asyncio.AbstractEventLoop, CallGrant], ToolContext[Any]]
 BeforeEnd = Callable[[], Awaitable[object]]  # waits until an outcome may be recorded
+WATCHER: ContextVar[OnOutput | None] = ContextVar("prowess-watcher", default=None)  # of the output of this call
 _NEVER_SPAWNS = ("path", "nested")  # a file name starts no child run, and a nested load is in one already
 _RECORD = ("record-broken", "session-conflict", "lease-lost", "event-invalid")
 
@@ -93,7 +95,6 @@ class ToolCallRunner:
         self._on_output = on_output
         self._make_context = make_context
         self._spawners: dict[str, Spawner] = {}  # of calls that are being made, by id
-        self.watchers: dict[str, OnOutput] = {}  # of the output of calls that are being made, by id
 
     async def run(
         self,
@@ -152,6 +153,19 @@ class ToolCallRunner:
             raise ToolRetry(f"The arguments are not valid JSON: {describe_fault(invalid)}.")
         return self.tools.normalise(call)
 
+    def _prepare(self, call: ToolCall) -> ToolCall:
+        call, _ = self.repair.route(call)
+        tool = self.repair.find_tool(call.tool)
+        return self._normalise(replace(call, tool=tool))
+
+    def find_form(self, call: ToolCall) -> ToolCall:
+        """Returns a call as it would be recorded."""
+        try:
+            call = self._renamed(self._prepare(call))
+        except ToolRetry:
+            call = replace(call, args={})
+        return self._planned(call).call
+
     async def _attempt_loaded(
         self, call: ToolCall, unwritten: list[Event], spawn: Spawner | None, invalid: Outcome | None
     ) -> Outcome:
@@ -181,13 +195,17 @@ class ToolCallRunner:
 
     def _rename(self, call: ToolCall, unwritten: list[Event]) -> ToolCall:
         """Names the skill by its id, and its file by its whole path, which needs the loaded skill."""
-        renamed = self._get_loads().rename(call)
-        if call.tool == "skill_read":
-            renamed = self.tools.normalise(renamed)
+        renamed = self._renamed(call)
         if renamed.args != call.args:
             unwritten.clear()
             unwritten.append(self._planned(renamed))
         return renamed
+
+    def _renamed(self, call: ToolCall) -> ToolCall:
+        if call.tool not in LOADING_TOOLS:
+            return call
+        renamed = self._get_loads().rename(call)
+        return self.tools.normalise(renamed) if call.tool == "skill_read" else renamed
 
     async def _attempt(
         self, call: ToolCall, unwritten: list[Event], spawn: Spawner | None, *, may_ask: bool = True
@@ -210,10 +228,14 @@ class ToolCallRunner:
             return denied
         if spawn is not None:
             self._spawners[call.id] = spawn
+        used = self.approvals.questions.use(call.id)  # before it acts: the same call beside it finds no answer
         try:
-            return await self._execute(facts, decision, granted, spawn)
+            outcome = await self._execute(facts, decision, granted, spawn)
         finally:
             self._spawners.pop(call.id, None)
+        if outcome.status == "waiting":  # a child run, or a load, goes on under the same answer
+            self.approvals.questions.put_back(used)
+        return outcome
 
     # --- decide -----------------------------------------------------------------------------------------------------
 
@@ -247,9 +269,7 @@ class ToolCallRunner:
     async def foresee(self, call: ToolCall) -> Decision:
         """Decides a call and what it needs. Makes, records and asks nothing. A call that could only fail is denied."""
         try:
-            call, _ = self.repair.route(call)
-            tool = self.repair.find_tool(call.tool)
-            call = self._normalise(replace(call, tool=tool))
+            call = self._prepare(call)
             if call.tool in LOADING_TOOLS:
                 loads = self._get_loads()
                 load = loads.find_call(call)
@@ -392,7 +412,7 @@ class ToolCallRunner:
             can_spawn=can_spawn and call.trigger not in _NEVER_SPAWNS,
             env=self._environment(facts),
             granted=frozenset(granted),
-            on_output=self.watchers.get(call.id, self._on_output),
+            on_output=WATCHER.get() or self._on_output,
             make_context=make_context,
         )
 
@@ -450,50 +470,3 @@ class ToolCallRunner:
         """Raises the error again if the record is broken, because then no outcome can be recorded."""
         if self._record.broken or (isinstance(error, StoreError) and error.code in _RECORD):
             raise error
-
-
-def make_groups(calls: Sequence[ToolCall], is_read_only: Callable[[ToolCall], bool]) -> list[list[ToolCall]]:
-    """Groups calls: read-only neighbours form one group, every other call is its own group."""
-    groups: list[list[ToolCall]] = []
-    was_read_only = False
-    for call in calls:
-        now_read_only = is_read_only(call)
-        if was_read_only and now_read_only:
-            groups[-1].append(call)
-        else:
-            groups.append([call])
-        was_read_only = now_read_only
-    return groups
-
-
-async def act_together(
-    calls: Sequence[ToolCall], act: Callable[[ToolCall, BeforeEnd | None], Awaitable[Outcome]]
-) -> list[Outcome]:
-    """Makes calls at the same time. Their outcomes are recorded in their order: `act` awaits the function that it is
-    given before it records one. If a call raises (the record is broken), cancels the others and waits for their end
-    first."""
-    before_end: BeforeEnd | None = None
-    tasks: list[asyncio.Task[Outcome]] = []
-    for call in calls:
-        ended = asyncio.Event()
-        work = _act_and_tell(call, act, before_end, ended)
-        tasks.append(asyncio.create_task(work))
-        before_end = ended.wait
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for each in tasks:
-            each.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _act_and_tell(
-    call: ToolCall,
-    act: Callable[[ToolCall, BeforeEnd | None], Awaitable[Outcome]],
-    before_end: BeforeEnd | None,
-    ended: asyncio.Event,
-) -> Outcome:
-    try:
-        return await act(call, before_end)
-    finally:
-        ended.set()

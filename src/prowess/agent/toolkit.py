@@ -11,7 +11,6 @@ Every call uses the same policy, workspace and record. It does not matter if our
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -20,12 +19,12 @@ from types import TracebackType
 from typing import Any
 
 from prowess import __version__
-from prowess._internal.json_values import parse_object
 from prowess.agent.approvals import ApprovalBook
 from prowess.agent.call_policy import CallPolicy
 from prowess.agent.call_repair import CallRepair
 from prowess.agent.context import Conversation
 from prowess.agent.context.render import SkillTextRenderer, early_note, make_safe, render_outcome
+from prowess.agent.foreign_calls import OwnIds, as_call
 from prowess.agent.implicit_load import ImplicitLoads
 from prowess.agent.prompt import SkillOffer, offered_tools
 from prowess.agent.recorder import EventWriter, Recorder, RecorderPart, SessionSecrets
@@ -168,6 +167,11 @@ class Toolkit:
         )
 
     @cached_property
+    def own_ids(self) -> OwnIds:
+        """Ids of the calls of a model that is not ours."""
+        return OwnIds(self.calls, self.conversation)
+
+    @cached_property
     def _loads(self) -> ImplicitLoads:
         return ImplicitLoads(self.work, self.skills, self.conversation, required=self.style.require_load)
 
@@ -285,13 +289,13 @@ class Toolkit:
     async def call(self, tool: str, args: Mapping[str, Any] | None = None, *, id: str | None = None) -> Outcome:
         """Decides, executes and records one call. The content of the outcome is the full text for the model. A denial,
         a failure, and a question that nobody could answer are outcomes, not exceptions."""
-        call_id = id or self.new_call_id("call")
-        call = as_call(call_id, tool, args)
-        outcome = await self.make_call(call)
+        call = as_call(id or self.new_call_id("call"), tool, args)
+        async with self.own_ids.hold(call) as held:
+            outcome = await self.make_call(held)
         return self.with_skill_text(outcome)
 
     async def make_call(self, call: ToolCall) -> Outcome:
-        """Makes a call of a model that is not ours, and returns the recorded outcome. Each call is a turn."""
+        """Makes a held call of a model that is not ours, and returns the recorded outcome. Each call is a turn."""
         outcome = await self.act(call)
         self.shelf.new_turn()
         return outcome
@@ -484,17 +488,3 @@ class Toolkit:
     async def end_programs(self) -> None:
         if self._programs.cache_info().currsize:
             await self._programs().aclose()
-
-
-def as_call(id: str, tool: str, args: object) -> ToolCall:
-    """Makes a call of what a model that is not ours wrote: an object, or its JSON text. What is no object is refused
-    when the call is made."""
-    if isinstance(args, bytes):
-        args = args.decode("utf-8", "replace")
-    if args is None or (isinstance(args, str) and not args.strip()):
-        given: dict[str, Any] = {}
-    elif isinstance(args, Mapping):
-        given = dict(args)
-    else:
-        given = parse_object(args if isinstance(args, str) else json.dumps(args, default=repr))
-    return ToolCall(id=id, tool=str(tool), args=given)

@@ -180,7 +180,8 @@ def show_waiting(call: Call, given: dict[str, Any], result: Result, nobody: Sequ
         tool = printable(one_line(waiting.tool))
         doing = render_doing(waiting)
         note(f"Waiting for approval: {tool}, {doing}")
-        answer = command_to_answer(call, waiting.id, SessionKey(session=session))
+    for question in result.questions:
+        answer = command_to_answer(call, question, SessionKey(session=session))
         note(f"  to answer: {printable(answer)}")
     tools = nobody or [waiting.tool for waiting in result.waiting]
     command = command_to_go_on(call, given, session, "--resume", yes=tools)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from prowess.cli.app import Call, executor_option, roots_option, source_option, store_option
-from prowess.core.values import SessionKey
+from prowess.core.values import Question, SessionKey
 from prowess.errors import ConfigError
 from prowess.runtime.settings import LimitsConfig
 
@@ -146,13 +146,13 @@ def check_options(given: dict[str, Any]) -> None:
         raise ConfigError(message, code="usage", hint="Name a folder.")
 
 
-def command_to_answer(call: Call, call_id: str, key: SessionKey) -> str:
-    """Returns the command that answers the question of one call with yes."""
+def command_to_answer(call: Call, question: Question, key: SessionKey) -> str:
+    """Returns the command that answers this question with yes, and no other that its call has later."""
     words = ["prowess", "approvals", "answer", *call.where(store=True)]
-    words += [call_id, "yes", "--session", key.session]
+    words += [question.call_id, "yes", "--session", key.session]
     for part, name in key.owner.items():
         words += [f"--{part}", name]
-    return shlex.join(words)
+    return shlex.join([*words, "--token", question.token])
 
 
 def command_to_go_on(

@@ -666,6 +666,13 @@ RULES: dict[str, FindingRule] = {
         "Write '{rest}'. To allow a harmless form, put a rule that allows it above this one.",
         "An option has many spellings (-rf, -fr, -r -f, --recursive), and a rule must not miss one.",
     ),
+    "kit-not-closed": FindingRule(
+        "config",
+        "warning",
+        "A SkillKit was closed, and its thread did not end within {seconds} s: work that was cancelled goes on.",
+        "Let the store, executor and policy objects that you give to a kit end their work when it is cancelled.",
+        "A thread that is left holds what it works with, and nobody else would say so.",
+    ),
     # --- the security scan -----------------------------------------------------------------------------------------
     "scan-hidden-tags": FindingRule(
         "scan",

@@ -152,6 +152,7 @@ class Question:
     args: dict[str, Any]
     why: str
     about: dict[str, Any] = field(default_factory=dict)  # facts for the person: capability, risk, skill, isolation …
+    token: str = ""  # of the tool, the arguments and the place in the record: binds an answer to what was shown
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

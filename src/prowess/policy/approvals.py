@@ -1,4 +1,5 @@
-"""Stores permanent approvals: one capability of one content of a skill. Changed content is asked about again.
+"""Stores permanent approvals: one capability of one content of a skill, in the sessions of one owner. Changed content
+is asked about again, and so is another user or tenant.
 
 The file is `<state_dir>/approvals.json`. It is read again when it changes, so a revocation holds from the next call on.
 An unreadable file approves nothing, and is moved aside before a new one is written.
@@ -35,6 +36,8 @@ class Standing(NamedTuple):
     at: str
     by: str
     files: Files = ()
+    tenant: str = "default"  # owner of the sessions in which it holds; the defaults are those of the command line
+    user: str = "default"
 
 
 Which = int | str | list[Standing]
@@ -45,6 +48,10 @@ class Approvals(NamedTuple):
 
     rows: tuple[Standing, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+    def of(self, tenant: str, user: str) -> Approvals:
+        """Approvals of one owner."""
+        return Approvals(tuple(row for row in self.rows if (row.tenant, row.user) == (tenant, user)), self.findings)
 
     def find(self, skill: str, digest: str, capability: str) -> Standing | None:
         """Finds the approval of exactly this content."""
@@ -82,7 +89,7 @@ def load_approvals(state_dir: str) -> Approvals:
 
 
 def grant(state_dir: str, standing: Standing) -> Approvals:
-    """Saves an approval. It replaces an earlier approval of the same capability and content."""
+    """Saves an approval. It replaces an earlier approval of the same capability, content and owner."""
     if not (standing.skill and standing.digest and standing.capability):
         raise StoreError(
             "Only a capability of a known content of a skill can be approved for good.",
@@ -91,7 +98,7 @@ def grant(state_dir: str, standing: Standing) -> Approvals:
         )
     with _locked(state_dir):
         approvals = _load_or_move_aside(state_dir)
-        rows = [row for row in approvals.rows if row[:3] != standing[:3]]
+        rows = [row for row in approvals.rows if row[:3] != standing[:3] or row[-2:] != standing[-2:]]
         rows.append(standing)
         approvals = approvals._replace(rows=tuple(rows))
         _write(state_dir, approvals.rows)
@@ -160,10 +167,12 @@ def files_of(skill: Skill) -> Files:
 
 @dataclass(slots=True)
 class UserApprovals:
-    """Permanent approvals of the current user. `by` is the name recorded for new ones."""
+    """Permanent approvals for the sessions of one owner. `by` is the name recorded for new ones."""
 
     state_dir: str
     by: str = ""
+    tenant: str = "default"
+    user: str = "default"
     _seen: object = field(default=(), init=False)
     _approvals: Approvals = field(default=Approvals(), init=False)
 
@@ -171,7 +180,7 @@ class UserApprovals:
         """Returns the current approvals. The file is read again when it changes."""
         seen = file_signature(_file(self.state_dir).path)
         if seen != self._seen:
-            self._approvals = load_approvals(self.state_dir)
+            self._approvals = load_approvals(self.state_dir).of(self.tenant, self.user)
             self._seen = seen
         return self._approvals
 
@@ -199,7 +208,7 @@ class UserApprovals:
         """Saves an approval. An existing one is not overwritten."""
         if self._find_row(skill, capability) is None:
             standing = make_standing(skill, capability, self.by)
-            grant(self.state_dir, standing)
+            grant(self.state_dir, standing._replace(tenant=self.tenant, user=self.user))
 
     def grants(self, skill: Skill) -> bool:
         return self._find_row(skill, ALLOWED_TOOLS) is not None
@@ -220,19 +229,20 @@ def _rows(rows: Any) -> Iterator[Standing]:
     for number, row in enumerate(rows):
         table: dict[str, Any] = row if isinstance(row, dict) else {}
         texts: list[Any] = [table.get(name) for name in _TEXTS]
+        tenant, user = table.get("tenant", "default"), table.get("user", "default")  # a row of before has no owner
         files = table.get("files")
-        if not _are_texts(texts) or not all(texts[:3]):
+        if not _are_texts([*texts, tenant, user]) or not all(texts[:3]):
             raise ValueError(f"approvals[{number}] does not have the texts {', '.join(_TEXTS)}")
         if not isinstance(files, dict) or not _are_texts(files.values()):
             raise ValueError(f"approvals[{number}] has no valid table of files")
-        yield Standing(*texts, files=tuple(files.items()))
+        yield Standing(*texts, files=tuple(files.items()), tenant=tenant, user=user)
 
 
 def _are_texts(values: Iterable[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-_TEXTS = Standing._fields[:-1]
+_TEXTS = Standing._fields[:5]
 
 
 def _write(state_dir: str, rows: Iterable[Standing]) -> None:

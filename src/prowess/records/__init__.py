@@ -4,7 +4,7 @@
 - call_text: tool calls as one line of text
 - chain: links stored events by hashes, and verifies the links
 - diff: finds the first difference between two records of a run
-- marks: HMACs that prove which events this user's home wrote
+- marks: HMACs of earlier releases, which prove that this home wrote a record in a project folder
 - pending: finds questions that wait for a person's answer
 - sessions: lists the sessions of a store, whoever owns them
 - spans: turns a run's events into OpenTelemetry spans

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from prowess._internal.digest import content_sha256
+from prowess.core.codec import to_json
 from prowess.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -19,7 +21,7 @@ from prowess.core.events import (
     parse_event,
 )
 from prowess.core.ports import EventLog
-from prowess.core.values import Decision, SessionKey, ToolCall
+from prowess.core.values import Decision, Question, SessionKey, ToolCall
 from prowess.errors import AuditBroken, in_one_line
 from prowess.records.sessions import all_sessions, answers_since
 
@@ -50,6 +52,14 @@ class Waiting(NamedTuple):
     answer: ApprovalAnswered | None = None  # answer that no run has used yet
     of_program: bool = False  # a program of the user makes the calls, and not an agent of ours
     own: bool = True  # this user's home asked; else the question came with a foreign record and may say anything
+    token: str = ""  # of this question; another call under the same id has another one
+
+    @property
+    def question(self) -> Question:
+        """Question as it is shown to the person."""
+        call = self.call
+        about = to_json(self.decision.about)
+        return Question(call_id=call.id, tool=call.tool, args=call.args, why=self.why, about=about, token=self.token)
 
 
 class PendingSession(NamedTuple):
@@ -127,7 +137,7 @@ class _PendingReader:
             if event.decision.verdict == "ask":
                 self._decisions[run, event.call_id] = event.decision
         elif isinstance(event, ApprovalAsked):
-            self._ask(event, run, envelope.at, self._is_own(envelope))
+            self._ask(event, envelope, self._is_own(envelope))
         elif isinstance(event, ApprovalAnswered):
             if not event.asked or self._is_own(envelope):
                 self._answer(event, run)
@@ -172,8 +182,9 @@ class _PendingReader:
         if resumed is None:  # a new request gives up the old questions
             self._asked.clear()
 
-    def _ask(self, event: ApprovalAsked, run: str, at: str, own: bool) -> None:
+    def _ask(self, event: ApprovalAsked, envelope: Envelope, own: bool) -> None:
         id = event.call_id
+        run = envelope.run
         call = self._calls.get((run, id))
         if call is None:
             call = ToolCall(id=id, tool=event.capability or "?")
@@ -182,11 +193,15 @@ class _PendingReader:
             decision = Decision(verdict="ask", rule="", why=event.why)
         capability = event.capability or call.tool
         place = (self._work.get(run, run), id, capability)
+        child = run in self._children
+        since, token = envelope.at, _make_token(envelope, call, capability)
         before = self._asked.get(place)
         if before is not None:
-            at = before.since
+            since = before.since
+            asked_again = (before.call, before.decision, before.why, before.answer) == (call, decision, event.why, None)
+            token = before.token if asked_again else token
         self._asked[place] = Waiting(
-            self._key, run, call, decision, capability, event.why, at, run in self._children, ended=False, own=own
+            self._key, run, call, decision, capability, event.why, since, child, ended=False, own=own, token=token
         )
 
     def _answer(self, event: ApprovalAnswered, run: str) -> None:
@@ -213,3 +228,9 @@ class _PendingReader:
             if place[:2] == wanted:
                 found.append(place)
         return found
+
+
+def _make_token(envelope: Envelope, call: ToolCall, capability: str) -> str:
+    """Returns the token of a question. The hash of its event stands for its place, and for all that was before."""
+    asked = json.dumps([envelope.hash, call.tool, call.args, capability], sort_keys=True)
+    return content_sha256(asked.encode())[:16]

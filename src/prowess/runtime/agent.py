@@ -400,12 +400,13 @@ class AgentSession(Generic[OutputT]):
 
     def _find_command(self, result: Result[OutputT]) -> str:
         """Returns the command that answers the first call that waits."""
-        if not result.waiting or self._store is None:
+        if not result.questions or self._store is None:
             return ""
-        words = ["prowess", "approvals", "answer", result.waiting[0].id, "yes", "--session", self.id]
+        question = result.questions[0]
+        words = ["prowess", "approvals", "answer", question.call_id, "yes", "--session", self.id]
         for part, name in self._session.key.owner.items():
             words += [f"--{part}", name]
-        return shlex.join([*words, *self._store])
+        return shlex.join([*words, "--token", question.token, *self._store])
 
     async def stream(
         self,

@@ -115,7 +115,7 @@ def check_fields(options: object, *names: str) -> None:
 _OPTIONS: Mapping[str, tuple[Any, ...]] = {  # values that a keyword can have, and their types
     **dict.fromkeys(("instructions", "prefix", "tenant", "app", "user", "call_id"), (str,)),
     **dict.fromkeys(("summarise", "resume", "must_exist"), (bool,)),
-    **dict.fromkeys(("session", "id", "by"), (str, None)),
+    **dict.fromkeys(("session", "id", "by", "token"), (str, None)),
     "settings": (Mapping, None),
     "limits": (Limits, Mapping, None),
     "load_mode": (*get_args(LoadMode), None),

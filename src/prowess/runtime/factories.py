@@ -304,7 +304,7 @@ def make_policy(runtime: Runtime, options: KitOptions) -> KitPolicy:
     rules.current()  # a file that cannot be read fails before anything begins
     approvals = None
     if options.standing:
-        approvals = UserApprovals(runtime.places.state_dir, by=whoami())
+        approvals = UserApprovals(runtime.places.state_dir, whoami(), options.tenant, options.user)
     return KitPolicy(
         surroundings=find_surroundings(runtime.config),
         rules=rules.current,

@@ -18,14 +18,15 @@ from typing import Any, TypeVar
 from prowess._internal.digest import content_sha256
 from prowess.agent.toolkit_options import Offer
 from prowess.core.codec import to_json
+from prowess.core.findings import Note, make_finding
 from prowess.core.tool_table import SWITCHED_TOOLS, TOOLS
-from prowess.core.values import Outcome, ToolSpec
+from prowess.core.values import Finding, Outcome, ToolSpec
 from prowess.errors import ConfigError
 from prowess.runtime.arguments import PythonDoor, list_names
 from prowess.runtime.callers import AwaitingCaller, BlockedCaller, find_waiting_sessions
 from prowess.runtime.factories import KitOptions
 from prowess.runtime.kit_preview import preview_kit
-from prowess.runtime.loop_thread import LoopThread
+from prowess.runtime.loop_thread import END_S, LoopThread
 from prowess.runtime.policy_files import find_surroundings
 from prowess.runtime.runtime import Runtime
 from prowess.runtime.storage import print_problem
@@ -44,6 +45,7 @@ class KitHome:
         self.options = options
         self.names: OuterNames = OuterNames(options.prefix, own)
         self.is_closed: bool = False
+        self.findings: list[Finding] = []  # of its end
         self.opened: dict[CloseSession, None] = {}  # changed on the kit's loop only
         self.sessions: weakref.WeakSet[Any] = weakref.WeakSet()
         self._preview = preview_kit(runtime, options)
@@ -120,14 +122,20 @@ class KitHome:
         if self.opened and not self.is_gone:
             await self.carry(partial(self._close_sessions, error))
         self.is_closed = True
-        await asyncio.to_thread(self._end)
+        await asyncio.to_thread(self._end_thread)
 
     def close(self, error: BaseException | None) -> None:
         self.check_not_waiting(self.sessions)
         if self.opened and not self.is_gone:
             self.run(partial(self._close_sessions, error))
         self.is_closed = True
-        self._end()
+        self._end_thread()
+
+    def _end_thread(self) -> None:
+        """Ends the thread, or says that it did not end."""
+        if self._end() is False:
+            self.findings.append(make_finding(Note("kit-not-closed", None, {"seconds": f"{END_S:g}"}), ""))
+            print_problem(self.findings[-1].message)
 
     async def _close_sessions(self, error: BaseException | None) -> None:
         for close in list(self.opened):

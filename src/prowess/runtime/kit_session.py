@@ -20,18 +20,19 @@ from typing import Any, Literal, Self, TypeVar, get_args
 
 from prowess.agent.approvals import parse_answer
 from prowess.agent.context.render import CONTEXT, asked_parts, render_outcome
+from prowess.agent.foreign_calls import as_call
 from prowess.agent.session import stage_files
-from prowess.agent.toolkit import Toolkit, as_call
-from prowess.core.codec import to_json
+from prowess.agent.tool_call import WATCHER
+from prowess.agent.toolkit import Toolkit
 from prowess.core.events import RunStarted
 from prowess.core.values import Decision, Outcome, Question, ToolCall, ToolSpec
 from prowess.errors import ConfigError
-from prowess.records.pending import Waiting
+from prowess.records.pending import PendingSession, Waiting
 from prowess.runtime.arguments import check_options
 from prowess.runtime.callers import OnOutput, watch_output
 from prowess.runtime.factories import KitOptions, open_kit
 from prowess.runtime.kit_home import KitHome, make_version
-from prowess.runtime.services.approvals import check_answer_counts, choose_question
+from prowess.runtime.services.approvals import check_answer_counts, choose_question, question_changed
 from prowess.runtime.storage import whoami
 from prowess.workspace.run_file import RunFile
 
@@ -67,6 +68,8 @@ class KitSession:
         self._stack = AsyncExitStack()
         self._kit: Toolkit | None = None
         self._added: Sequence[str] = ()  # texts about files and skills in use
+        self._answering = asyncio.Lock()
+        self._tokens: dict[str, set[str]] = {}  # of the questions since the session was opened here, by call id
         self._is_closed = False
         home.sessions.add(self)
 
@@ -138,14 +141,22 @@ class KitSession:
         """Returns what `decide` does, and waits for it in this thread."""
         return self._run(partial(self._decide, tool, args, id))
 
-    async def answer(self, call_id: str, answer: str | bool, *, by: str | None = None) -> None:
-        """Records a person's answer to a waiting call: once, run, always, no, or "no, because …". The same call, made
-        again under the same id, then runs or is denied. `by` names the person."""
-        await self._carry(partial(self._answer, call_id, answer, by))
+    async def answer(
+        self, question: Question | str, answer: str | bool, *, token: str | None = None, by: str | None = None
+    ) -> None:
+        """Records a person's answer to a question: once, run, always, no, or "no, because …". The same call, made
+        again, then runs or is denied. `by` names the person.
 
-    def answer_sync(self, call_id: str, answer: str | bool, *, by: str | None = None) -> None:
+        Give the question, or the id of its call and its token: then the answer counts for what was shown only. With an
+        id alone it counts if this id has had one question since the session was opened here.
+        """
+        await self._carry(partial(self._answer, question, answer, token, by))
+
+    def answer_sync(
+        self, question: Question | str, answer: str | bool, *, token: str | None = None, by: str | None = None
+    ) -> None:
         """Does what `answer` does, and waits for it in this thread."""
-        self._run(partial(self._answer, call_id, answer, by))
+        self._run(partial(self._answer, question, answer, token, by))
 
     async def waiting(self) -> list[Question]:
         """Returns the questions that nobody has answered, also those that were asked in another process."""
@@ -224,6 +235,8 @@ class KitSession:
             async with AsyncExitStack() as stack:
                 kit = await stack.enter_async_context(open_kit(self._home.runtime, self._options))
                 self._added = await self._add(kit)
+                if kit.conversation.questions.waiting():
+                    await self._find_questions(kit)
                 self._stack.push_async_exit(stack.pop_all())
             self._kit = kit
             self._home.opened[self.close_here] = None
@@ -246,21 +259,18 @@ class KitSession:
         check_options(id=id)
         kit = await self._open()
         await kit.begin()
-        id = id or kit.new_call_id("call")
-        if on_output is not None:
-            kit.calls.watchers[id] = watch_output(on_output, kit.recorder.observer_failed)
-        try:
-            outcome = await kit.make_call(self._make_call(tool, args, id))
-        finally:
-            kit.calls.watchers.pop(id, None)
+        WATCHER.set(on_output and watch_output(on_output, kit.recorder.observer_failed))
+        made = self._make_call(tool, args, id or kit.new_call_id("call"))
+        async with kit.own_ids.hold(made) as call:
+            outcome = await kit.make_call(call)
+            question = await self._find_question(kit, call.id) if outcome.status == "waiting" else None
         if outcome.status == "ok":
             told = kit.with_skill_text(outcome)
         else:
-            question = await self._find_question(kit, id) if outcome.status == "waiting" else None
             told = self._tell(outcome, question)
             told = replace(told, content=kit.add_texts(outcome.data, told.content))
-        made = tuple(kit.work.find_output(file) for file in outcome.data.get("output_files") or ())
-        return KitOutcome(**{each.name: getattr(told, each.name) for each in fields(Outcome)}, files=made)
+        files = tuple(kit.work.find_output(file) for file in outcome.data.get("output_files") or ())
+        return KitOutcome(**{each.name: getattr(told, each.name) for each in fields(Outcome)}, files=files)
 
     def _make_call(self, tool: str, args: object, id: str) -> ToolCall:
         inner = self._home.names.remove(str(tool))
@@ -278,40 +288,52 @@ class KitSession:
         check_options(id=id)
         kit = await self._open()
         call = self._make_call(tool, args, id or "")
+        if id:
+            call = replace(call, id=kit.own_ids.find(call))
         return await kit.calls.foresee(call)
 
     async def _find_question(self, kit: Toolkit, id: str) -> Question | None:
         """Finds the question that a call waits for: about itself, or about the skill that it loads first."""
-        pending = await kit.recorder.find_pending()
-        for waiting in pending.questions:
+        for waiting in (await self._find_questions(kit)).questions:
             if waiting.answer is None and waiting.call.id in (id, f"{id}-load"):
                 return self._as_question(waiting)
         return None
 
     async def _find_waiting(self) -> list[Question]:
         kit = await self._open()
-        pending = await kit.recorder.find_pending()
+        pending = await self._find_questions(kit)
         return [self._as_question(each) for each in pending.questions if each.answer is None]
 
-    def _as_question(self, waiting: Waiting) -> Question:
-        call = waiting.call
-        about: dict[str, Any] = to_json(waiting.decision.about)
-        tool = self._home.names.add(call.tool)
-        return Question(call_id=call.id, tool=tool, args=call.args, why=waiting.why, about=about)
+    async def _find_questions(self, kit: Toolkit) -> PendingSession:
+        pending = await kit.recorder.find_pending()
+        for each in pending.questions:
+            self._tokens.setdefault(each.call.id, set()).add(each.token)
+        return pending
 
-    async def _answer(self, call_id: str, said: str | bool, by: str | None) -> None:
-        check_options(call_id=call_id, by=by)
+    def _as_question(self, waiting: Waiting) -> Question:
+        question = waiting.question
+        return replace(question, tool=self._home.names.add(question.tool))
+
+    async def _answer(self, question: Question | str, said: str | bool, token: str | None, by: str | None) -> None:
+        if isinstance(question, Question):
+            token = token or question.token
+            question = question.call_id
+        call_id = question
+        check_options(call_id=call_id, token=token, by=by)
         answer = parse_answer(call_id, said)
         if answer is None:
             message = f"{said!r:.80} is no answer."
             raise ConfigError(message, code="answer-invalid", hint='Say "once", "run", "always" or "no, because …".')
         kit = await self._open()
-        pending = await kit.recorder.find_pending()
-        question = choose_question([pending], call_id, None, see="session.waiting()")
-        check_answer_counts(question, answer.answer, lambda _: "make the call again.")
-        event = replace(answer, by=by or whoami(), capability=question.capability, later=True)
-        await kit.begin()
-        await kit.append(event)
+        async with self._answering:
+            pending = await self._find_questions(kit)
+            waiting = choose_question([pending], call_id, None, token=token, see="session.waiting()")
+            if not token and len(self._tokens[call_id]) > 1:
+                raise question_changed(self._as_question(waiting), see="session.waiting()")
+            check_answer_counts(waiting, answer.answer, lambda _: "make the call again.")
+            event = replace(answer, by=by or whoami(), capability=waiting.capability, later=True)
+            await kit.begin()
+            await kit.append(event)
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------

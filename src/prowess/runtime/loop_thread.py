@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from prowess.errors import ConfigError
 
 T = TypeVar("T")
-_END_S = 5.0  # for the work that is left when the process exits
+END_S = 5.0  # for the work that is left at the end
 
 
 class LoopThread:
@@ -77,16 +77,19 @@ class LoopThread:
         """Waits in the calling loop. A cancellation is raised when the work has ended."""
         return await carry_to(self.loop, work)
 
-    def close(self) -> None:
-        """Cancels the work that is left, closes what belongs to the loop, and ends the thread."""
+    def close(self) -> bool:
+        """Cancels the work that is left, closes what belongs to the loop, and ends the thread. False if it has not
+        ended after five seconds: something that was cancelled goes on."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
         if loop is None or thread is None or self.pid != os.getpid():
-            return
+            return True
         loop.call_soon_threadsafe(loop.stop)
-        if thread is not threading.current_thread():
-            thread.join(_END_S)
+        if thread is threading.current_thread():
+            return True
+        thread.join(END_S)
+        return not thread.is_alive()
 
 
 async def carry_to(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:

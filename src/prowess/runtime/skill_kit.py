@@ -200,8 +200,8 @@ class SkillKit:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """Findings about the skills and the configuration."""
-        return self._home.runtime.findings
+        """Findings about the skills and the configuration, and about the end of a kit that did not close."""
+        return [*self._home.runtime.findings, *self._home.findings]
 
     # --- calls, in the session of the kit -----------------------------------------------------------------------------
 
@@ -236,13 +236,18 @@ class SkillKit:
         """Returns what `decide` does, and waits for it in this thread."""
         return self._session.decide_sync(tool, args, id=id)
 
-    async def answer(self, call_id: str, answer: str | bool, *, by: str | None = None) -> None:
-        """Records a person's answer to a waiting call: once, run, always, no, or "no, because …"."""
-        await self._session.answer(call_id, answer, by=by)
+    async def answer(
+        self, question: Question | str, answer: str | bool, *, token: str | None = None, by: str | None = None
+    ) -> None:
+        """Records a person's answer to a question, or to the call of this id: once, run, always, no, or "no, because
+        …"."""
+        await self._session.answer(question, answer, token=token, by=by)
 
-    def answer_sync(self, call_id: str, answer: str | bool, *, by: str | None = None) -> None:
+    def answer_sync(
+        self, question: Question | str, answer: str | bool, *, token: str | None = None, by: str | None = None
+    ) -> None:
         """Does what `answer` does, and waits for it in this thread."""
-        self._session.answer_sync(call_id, answer, by=by)
+        self._session.answer_sync(question, answer, token=token, by=by)
 
     async def waiting(self) -> list[Question]:
         """Returns the questions that nobody has answered."""

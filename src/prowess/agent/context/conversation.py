@@ -75,7 +75,7 @@ class Conversation:
         self._waiting: dict[str, CallActed] = {}  # outcomes that are not yet sorted in the order of the calls
         self.last_calls: tuple[ToolCall, ...] = ()  # calls of the last reply
         self._called_at = 0  # number of the request that this reply is for
-        self._begun: set[str] = set()  # ids of recorded calls that may have begun
+        self._begun: set[str] = set()  # ids of recorded calls that may have begun, and have no outcome since
         self._runs: dict[str, str | None] = {}  # run -> its parent run, for the runs of this session
         self._started: RunStarted | None = None
         self.first_started: RunStarted | None = None  # first run of the current request, not one that resumes it
@@ -164,10 +164,8 @@ class Conversation:
         return self._outcomes().get(call_id)
 
     def was_begun(self, call_id: str) -> bool:
-        """True if the call was begun and has no outcome, so it may have been done."""
-        if call_id not in self._begun or call_id in self.children:
-            return False
-        return self.find_outcome(call_id) is None
+        """True if the call was begun and has no outcome since, so it may have been done."""
+        return call_id in self._begun and call_id not in self.children
 
     def _outcomes(self) -> dict[str, Outcome]:
         """Outcomes of the current request, by call id."""
@@ -239,6 +237,7 @@ class Conversation:
                 self._apply_recorded(envelope)
             elif isinstance(event, RunStarted) and event.parent in runs:
                 self._note_child(event, envelope.run)
+        self.questions.end_begun(self.was_begun)
 
     def _note_child(self, event: RunStarted, run: str) -> None:
         if event.call is not None:
@@ -352,6 +351,7 @@ class Conversation:
         self._count_call(call_id, outcome)
         if "child" in outcome.data:
             self._count_child(call_id, outcome)
+        self._begun.discard(call_id)
         if outcome.status != "waiting":
             self.requested_loads.pop(call_id, None)
             self.children.pop(call_id, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -359,11 +359,33 @@ class ApprovalQuestions:
         """Drops all answers, because somebody else gave them."""
         self._answers.clear()
 
+    def waiting(self) -> dict[str, ToolCall]:
+        """Calls that wait for an answer, or have one that no call has used yet. A call waits with its load, too."""
+        ids = {id for id, _ in (*self._open, *self._answers)}
+        ids |= {id.removesuffix("-load") for id in ids}
+        return {id: self._calls[id] for id in ids if id in self._calls}
+
     def end(self, call_id: str) -> None:
-        """Drops the answers for a call that was made, because an answer is valid for one call only."""
-        ended = [key for key in self._answers if key[0] == call_id]
-        for key in ended:
+        """Drops questions and answers for a call that is made, because an answer is valid for one call only."""
+        self._open = {key for key in self._open if key[0] != call_id}
+        self.use(call_id)
+
+    def end_begun(self, was_begun: Callable[[str], bool]) -> None:
+        """Drops those for calls that were begun when their process ended."""
+        for id in self.waiting():
+            if was_begun(id):
+                self.end(id)
+
+    def use(self, call_id: str) -> dict[tuple[str, str], ApprovalAnswered]:
+        """Uses up the answers for a call, and returns them."""
+        used = {key: answer for key, answer in self._answers.items() if key[0] == call_id}
+        for key in used:
             del self._answers[key]
+        return used
+
+    def put_back(self, used: Mapping[tuple[str, str], ApprovalAnswered]) -> None:
+        """Keeps answers for a call that was not made after all."""
+        self._answers.update(used)
 
 
 @dataclass(slots=True)

@@ -46,10 +46,19 @@ def list_approvals(call: Call) -> int:
 @click.argument("call_id", metavar="CALL")
 @click.argument("said", metavar="yes|once|run|always|no", type=click.Choice(["yes", "once", "run", "always", "no"]))
 @click.option("--session", metavar="ID", help="The session that it waits in, when several have such a call.")
+@click.option("--token", metavar="TOKEN", help="Of the question that was shown: the answer counts for no other.")
 @click.option("--because", metavar="TEXT", help="Why not; the model is told.")
 @owner_options
 @store_option
-def answer(call: Call, call_id: str, said: str, session: str | None, because: str | None, **owner: str | None) -> int:
+def answer(
+    call: Call,
+    call_id: str,
+    said: str,
+    session: str | None,
+    token: str | None,
+    because: str | None,
+    **owner: str | None,
+) -> int:
     """Answer a question that waits; the session then goes on with `prowess run --session ID --resume`.
 
     yes and once: this call. run: the same tool for the same skill until the run ends. always: this tool for exactly
@@ -57,7 +66,7 @@ def answer(call: Call, call_id: str, said: str, session: str | None, because: st
     """
     from prowess.cli.handlers.approvals import answer
 
-    return answer(call, call_id, said, session, because, owner)
+    return answer(call, call_id, said, session, token, because, owner)
 
 
 @cli_command("revoke", example="prowess approvals revoke 2\nprowess approvals revoke demo --capability skill_run --yes")

@@ -135,8 +135,12 @@ def _show(call: Call, found: ApprovalList, store: str) -> None:
         _show_waiting(call, question, question.key in found.asking)
     standing = found.standing
     if standing.rows:
+        columns = ["number", "skill", "capability", "content", "since", "by"]
         rows = [_cells(number, row) for number, row in enumerate(standing.rows, 1)]
-        screen.table(["number", "skill", "capability", "content", "since", "by"], rows)
+        if any(map(_whose, standing.rows)):
+            columns.append("only for")
+            rows = [[*cells, _whose(row)] for cells, row in zip(rows, standing.rows, strict=True)]
+        screen.table(columns, rows)
     screen.findings(standing.findings)
     for name in found.damaged:
         shown = visible(name)
@@ -151,6 +155,12 @@ def _cells(number: int, row: Standing) -> list[str]:
     digest = row.digest.removeprefix("sha256:")
     since = short_time(row.at)
     return [str(number), row.skill, row.capability, digest[:12], since, row.by]
+
+
+def _whose(row: Standing) -> str:
+    """Owner of the sessions in which it holds; empty for those of the command line."""
+    named = {"user": row.user, "tenant": row.tenant}
+    return " · ".join(f"{part} {name}" for part, name in named.items() if name != "default")
 
 
 def _show_waiting(call: Call, question: Waiting, asking: bool) -> None:
@@ -202,7 +212,7 @@ def _show_question(screen: Screen, question: Waiting) -> None:
 
 def _to_answer(call: Call, question: Waiting) -> str:
     """Returns the command that answers with yes."""
-    return command_to_answer(call, question.call.id, question.key)
+    return command_to_answer(call, question.question, question.key)
 
 
 def to_resume(call: Call, question: Waiting) -> str:
@@ -225,14 +235,20 @@ def to_resume(call: Call, question: Waiting) -> str:
 
 
 def answer(
-    call: Call, call_id: str, said: str, session: str | None, because: str | None, owner: Mapping[str, str | None]
+    call: Call,
+    call_id: str,
+    said: str,
+    session: str | None,
+    token: str | None,
+    because: str | None,
+    owner: Mapping[str, str | None],
 ) -> int:
     given = _ANSWERS[said]
     if because is not None and given != "no":
         raise ConfigError("--because is the reason for a 'no' only.", code="usage", hint="Leave it out.")
     with call.runtime() as runtime:
         note_findings(call, runtime)
-        call_answer = CallAnswer(call_id, given, session, because, owner)
+        call_answer = CallAnswer(call_id, given, session, because, owner, token)
         done = asyncio.run(_answer(call, runtime, call_answer))
     question = done.question
     resume = to_resume(call, question)
@@ -289,7 +305,7 @@ def revoke(call: Call, which: str, capability: str | None, yes: bool) -> int:
 
 
 def _confirm_revoke(rows: Sequence[Standing]) -> None:
-    some = [f"{row.capability} of {row.skill}" for row in rows[:5]]
+    some = [" · ".join(filter(None, [f"{row.capability} of {row.skill}", _whose(row)])) for row in rows[:5]]
     if len(rows) > 5:
         some.append("…")
     what = ", ".join(some)

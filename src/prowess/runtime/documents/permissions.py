@@ -59,7 +59,7 @@ class StoredTrust(TrustParts):
     skills: NotRequired[list[TrustedSkill]]
 
 
-class Revoked(TypedDict):
+class _Approved(TypedDict):
     skill: str
     digest: str
     capability: str
@@ -67,8 +67,15 @@ class Revoked(TypedDict):
     by: str
 
 
-class StoredApproval(Revoked):
+class Revoked(_Approved):
+    tenant: str
+    user: str
+
+
+class StoredApproval(_Approved):
     files: dict[str, str]
+    tenant: NotRequired[str]
+    user: NotRequired[str]
 
 
 class StoredApprovals(TypedDict):
@@ -90,6 +97,7 @@ class QuestionRow(TypedDict):
     user: str
     run: str
     call_id: str
+    token: str
     tool: str
     capability: str
     skill: str | None

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from prowess._internal.text import one_line
 from prowess.agent.approvals import approval_keys
 from prowess.core.events import Answer, ApprovalAnswered, Envelope, render_at
 from prowess.core.ports import EventLog
-from prowess.core.values import SessionKey
+from prowess.core.values import Question, SessionKey
 from prowess.errors import ConfigError, ProwessError, StoreError
 from prowess.policy.approvals import (
     ALLOWED_TOOLS,
@@ -74,6 +76,7 @@ def question_row(question: Waiting, asking: bool) -> QuestionRow:
         "user": question.key.user,
         "run": question.run,
         "call_id": question.call.id,
+        "token": question.token,
         "tool": question.call.tool,
         "capability": question.capability,
         "skill": about.get("skill"),
@@ -95,7 +98,15 @@ def question_row(question: Waiting, asking: bool) -> QuestionRow:
 
 
 def standing_row(row: Standing) -> Revoked:
-    return {"skill": row.skill, "digest": row.digest, "capability": row.capability, "at": row.at, "by": row.by}
+    return {
+        "skill": row.skill,
+        "digest": row.digest,
+        "capability": row.capability,
+        "at": row.at,
+        "by": row.by,
+        "tenant": row.tenant,
+        "user": row.user,
+    }
 
 
 # --- answer -----------------------------------------------------------------------------------------------------------
@@ -109,6 +120,7 @@ class CallAnswer(NamedTuple):
     session: str | None = None  # needed when several sessions wait for a call with this id
     because: str | None = None  # told to the model
     owner: Mapping[str, str | None] = MappingProxyType({})  # of the session, where several owners have one of the name
+    token: str | None = None  # of the question that was shown
 
 
 class AnswerResult(NamedTuple):
@@ -124,7 +136,7 @@ async def answer_call(
 ) -> AnswerResult:
     """Answers a waiting question, read again under the session's lock. `to_resume` says how to resume its run."""
     sessions = [each for each in await find_waiting(log, given.session) if _is_of(each.key, given.owner)]
-    question = choose_question(sessions, given.call_id, given.session)
+    question = choose_question(sessions, given.call_id, given.session, token=given.token)
     check_answer_counts(question, given.answer, to_resume)
     _check_run_ended(runtime, question, to_resume)
     key = question.key
@@ -133,7 +145,7 @@ async def answer_call(
         if log is None:
             raise StoreError("The record has gone.", code="session-unknown", hint="See: prowess sessions list")
         now = await read_waiting(log, key)
-        question = choose_question([now], given.call_id, key.session)
+        question = choose_question([now], given.call_id, key.session, token=question.token)
         by = whoami()
         if given.answer == "always":
             _approve_always(runtime, question, by)
@@ -159,11 +171,15 @@ def _approve_always(runtime: Runtime, question: Waiting, by: str) -> None:
     """Approves such calls for the content that was asked about."""
     skill = _get_content(runtime, question)
     standing = make_standing(skill, _approval_key(question), by)
-    grant(runtime.places.state_dir, standing)
+    key = question.key
+    grant(runtime.places.state_dir, standing._replace(tenant=key.tenant, user=key.user))
+
+
+_LIST = "prowess approvals list"
 
 
 def choose_question(
-    sessions: Sequence[PendingSession], call_id: str, session: str | None, *, see: str = "prowess approvals list"
+    sessions: Sequence[PendingSession], call_id: str, session: str | None, *, token: str | None = None, see: str = _LIST
 ) -> Waiting:
     """Returns the open question about that call. Raises an error that says why there is none. `see` lists them."""
     if session is not None and not sessions:
@@ -172,6 +188,11 @@ def choose_question(
     for each in sessions:
         asked += [question for question in each.questions if question.call.id == call_id]
     unanswered = [question for question in asked if question.answer is None]
+    if token and unanswered:
+        shown = [question for question in unanswered if question.token == token]
+        if not shown:
+            raise question_changed(unanswered[-1].question, see)
+        unanswered = shown
     keys = {question.key for question in unanswered}
     if len(keys) > 1:
         names = sorted({key.session for key in keys})
@@ -193,6 +214,14 @@ def choose_question(
         hint = f"It was made, denied or given up. See: {see}"
         raise StoreError(problem, code="not-waiting", hint=hint)
     raise _unknown_call(sessions, call_id, see)
+
+
+def question_changed(now: Question, see: str) -> StoreError:
+    """Makes the error about an answer to another question than the one of now, which it shows."""
+    args = json.dumps(now.args, ensure_ascii=False)
+    problem = f"The question about '{now.call_id}' is another one now: {now.tool} {one_line(args, 500)}"
+    hint = f"If you mean this one, answer it with its token, {now.token}. See: {see}"
+    return StoreError(problem, code="question-changed", hint=hint)
 
 
 def _unknown_call(sessions: Sequence[PendingSession], call_id: str, see: str) -> StoreError:
