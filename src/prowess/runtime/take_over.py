@@ -204,6 +204,9 @@ def _not_plain(folder: str, names: list[str]) -> list[str]:
     found: list[str] = []
     for name in names:
         path = os.path.join(folder, name)
+        if name == ".drafts":  # of processes that were killed
+            found.append(name)
+            continue
         if os.path.islink(path) or not (os.path.isfile(path) or os.path.isdir(path)):
             found.append(name)
     return found

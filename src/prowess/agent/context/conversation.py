@@ -409,9 +409,6 @@ class Conversation:
         if was_open and not event.asked:
             self.spent.prompts -= 1
 
-    def _imported(self, event: SessionImported) -> None:
-        self.questions.forget_all()
-
     def _note(self, event: NoteAppended) -> None:
         self._settle()
         if event.kind == NOTE_KIND:
@@ -498,5 +495,5 @@ _HANDLERS: dict[type, Callable[[Conversation, Any], None]] = {
     PlanChanged: Conversation._plan_changed,
     Compacted: Conversation._compacted_now,
     RunFinished: Conversation._run_finished,
-    SessionImported: Conversation._imported,
+    SessionImported: lambda self, _: self.questions.forget_all(),
 }
