@@ -964,7 +964,7 @@ def test_a_text_model_that_does_not_understand_actions(root: Path) -> None:
 # --- which skill is meant, and where it stands ----------------------------------------------------------------------
 
 
-def test_of_two_skills_of_one_name_the_source_may_be_named(tmp_path: Path, make_skill: Any) -> None:
+def test_of_two_skills_of_one_name_the_source_may_be_named(tmp_path: Path, machine: Path, make_skill: Any) -> None:
     make_skill(tmp_path / ".agent" / "skills" / "csv-report", body="PROJECT-BODY\n", description="Ours.")
     script = [
         call("skill_load", skill="csv-report"),
@@ -974,7 +974,7 @@ def test_of_two_skills_of_one_name_the_source_may_be_named(tmp_path: Path, make_
     played = Played(ScriptedModel(script))
 
     async def work() -> None:
-        environ = {"PROWESS_TRUST": "1", "PROWESS_HOME": str(tmp_path / "home")}
+        environ = {"PROWESS_TRUST": "1", "PROWESS_HOME": str(machine)}
         flags = {"store": "memory:", "artifacts": "memory:"}
         with open_runtime(cwd=str(tmp_path), environ=environ, flags=flags) as runtime:
             async with runtime.open_session(model=played.model, on_event=(played.envelopes.append,)) as session:

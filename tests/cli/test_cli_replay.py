@@ -28,6 +28,7 @@ from prowess.models.scripted import ScriptedModel
 from prowess.records.diff import settled
 from prowess.runtime.runtime import open_runtime
 from prowess.stores.sqlite import SqliteEventLog
+from state_places import database_of
 
 SCRIPT = "import sys\nprint('rows:', len(open(sys.argv[1]).read().split()))\n"
 LOAD = {"calls": [{"tool": "skill_load", "args": {"skill": "demo"}}]}
@@ -75,7 +76,7 @@ WHOLE: list[dict[str, Any]] = [
 
 def lines_of(project: Path) -> dict[str, list[str]]:
     async def go() -> dict[str, list[str]]:
-        async with SqliteEventLog(project / ".agent" / "prowess.db") as log:
+        async with SqliteEventLog(database_of(project)) as log:
             return {info.key.session: [line async for line in log.lines(info.key)] for info in await log.sessions()}
 
     return asyncio.run(go())
@@ -83,7 +84,7 @@ def lines_of(project: Path) -> dict[str, list[str]]:
 
 def runs_of(project: Path) -> list[str]:
     """Newest first."""
-    with closing(sqlite3.connect(project / ".agent" / "prowess.db")) as connection:
+    with closing(sqlite3.connect(database_of(project))) as connection:
         rows = connection.execute("SELECT line FROM events WHERE line LIKE '%\"run_started\"%' ORDER BY seq DESC")
         return [json.loads(line)["run"] for (line,) in rows]
 
@@ -234,7 +235,7 @@ def test_a_record_that_cannot_be_repeated_says_so(cli: Cli, project: Path) -> No
     run = play(cli, project, [{"text": "x"}])
     (folder,) = (project / ".agent" / "runs").iterdir()
     lines = (folder / "events.jsonl").read_text(encoding="ascii").splitlines()
-    (project / ".agent" / "prowess.db").unlink()
+    database_of(project).unlink()
     assert cli.refused("replay", run)["code"] == "run-unknown", "a copy is no record"
     document = cli.json("replay", str(folder))
     assert document["same"] and "is foreign" in document["notes"][0]

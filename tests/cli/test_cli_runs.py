@@ -53,6 +53,7 @@ from prowess.runtime.services.replay import Recorded
 from prowess.stores.run_folders import CopyingLog, CopyPlace
 from prowess.stores.sqlite import SqliteEventLog
 from prowess.workspace.session_folder import hold_session
+from state_places import database_of
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def record(project: Path, session: str, *parts: tuple[str, Sequence[Event | Unkn
     """As a run would have written it."""
 
     async def go() -> None:
-        inner = SqliteEventLog(project / ".agent" / "prowess.db")
+        inner = SqliteEventLog(database_of(project))
         log = CopyingLog(inner, CopyPlace(str(project), in_project=True), on_problem=told.append)
         key = SessionKey(session=session)
         lease, seq = await log.lease(key), 0
@@ -142,7 +143,7 @@ def folder_of(project: Path, run: str) -> Path:
 
 
 def change(project: Path, statement: str, *values: Any) -> None:
-    with closing(sqlite3.connect(project / ".agent" / "prowess.db")) as connection:
+    with closing(sqlite3.connect(database_of(project))) as connection:
         assert connection.execute(statement, values).rowcount > 0
         connection.commit()
 
@@ -156,7 +157,7 @@ def test_without_a_record_there_is_nothing_and_nothing_is_made(cli: Cli, project
     for verb in ("show", "verify", "replay", "export"):
         assert cli.refused(verb, "r-1")["code"] == "run-unknown"
     assert cli.json("prune", "--keep", "0", "--sessions", "--yes")["removed"] == []
-    assert not (project / ".agent" / "prowess.db").exists() and not (project / ".agent" / "runs").exists()
+    assert not database_of(project).exists() and not (project / ".agent" / "runs").exists()
 
 
 def test_the_list_has_the_last_run_first(cli: Cli, project: Path) -> None:
@@ -174,7 +175,7 @@ def test_the_list_has_the_last_run_first(cli: Cli, project: Path) -> None:
 
 def test_a_run_that_is_only_a_copy_is_no_run(cli: Cli, project: Path) -> None:
     record(project, "s-1", ("r-1", CHART))
-    (project / ".agent" / "prowess.db").unlink()
+    database_of(project).unlink()
     assert cli.json()["runs"] == [] and cli() == ""
     for verb in ("show", "verify", "replay", "export"):
         assert cli.refused(verb, "r-1")["code"] == "run-unknown"
@@ -194,7 +195,7 @@ def test_a_path_names_a_foreign_record(cli: Cli, project: Path) -> None:
         assert cli("verify", str(ref)) == "valid    r-1  18 events · anchored\n" and "is foreign" in cli.err
     assert cli.json("show", str(folder))["foreign"] == str(folder) and cli.json("show", "r-1")["foreign"] is None
     assert cli("export", str(folder)) and "is foreign" in cli.err
-    (project / ".agent" / "prowess.db").unlink()
+    database_of(project).unlink()
     edit(folder, lambda lines: [*lines[:9], lines[9].replace(b"42 rows", b"43 rows"), *lines[10:]])
     assert "43 rows" in cli("show", str(folder)) and f"not what was written: prowess runs verify {folder}" in cli.err
     assert cli("export", str(folder), code=1) and cli("verify", str(folder), code=1).startswith(
@@ -348,7 +349,7 @@ def test_a_change_of_the_database_is_found(cli: Cli, project: Path, what: str) -
 
 def test_a_tail_that_was_cut_off_in_the_database_and_in_its_head_is_found_by_the_copy(cli: Cli, project: Path) -> None:
     record(project, "s-1", ("r-1", CHART))
-    with closing(sqlite3.connect(project / ".agent" / "prowess.db")) as connection:
+    with closing(sqlite3.connect(database_of(project))) as connection:
         (line,) = connection.execute("SELECT line FROM events WHERE seq = 16").fetchone()
     change(project, "DELETE FROM events WHERE seq > 16")
     change(project, "UPDATE sessions SET seq = 16, hash = ?", json.loads(line)["hash"])
@@ -380,7 +381,7 @@ def test_a_session_whose_events_are_all_gone_is_found(cli: Cli, project: Path) -
 def test_an_end_that_was_moved_leaves_events_behind_it(cli: Cli, project: Path) -> None:
     """The head fits the chain, and no copy is left; but what comes after it is still there."""
     record(project, "s-1", ("r-1", CHART))
-    with closing(sqlite3.connect(project / ".agent" / "prowess.db")) as connection:
+    with closing(sqlite3.connect(database_of(project))) as connection:
         (line,) = connection.execute("SELECT line FROM events WHERE seq = 16").fetchone()
     change(project, "UPDATE sessions SET seq = 16, hash = ?", json.loads(line)["hash"])
     shutil.rmtree(folder_of(project, "r-1"))
@@ -487,7 +488,7 @@ def test_a_copy_may_lack_what_came_later_and_not_the_end(cli: Cli, project: Path
     answered = ApprovalAnswered(call_id="c1", answer="once")
 
     async def answer() -> None:
-        log, key = SqliteEventLog(project / ".agent" / "prowess.db"), SessionKey(session="s-1")
+        log, key = SqliteEventLog(database_of(project)), SessionKey(session="s-1")
         given = Envelope(at="2026-01-02T03:05:00Z", session="s-1", run="r-1", event=answered)
         await log.append(key, 10, await log.lease(key), [given])
         await log.close()
@@ -496,7 +497,8 @@ def test_a_copy_may_lack_what_came_later_and_not_the_end(cli: Cli, project: Path
     assert (document := cli.json("verify", "r-1"))["copy"] == "same" and document["events"] == 11
     edit(folder, lambda lines: lines[:9])
     assert "end is cut off" in differs(cli)
-    record(other := project / "other", "s-1", ("r-1", CHART[:9]))
+    (other := project / "other").mkdir()
+    record(other, "s-1", ("r-1", CHART[:9]))
     cli.prowess("-C", str(other), "runs", "export", "r-1", "--to", "x")
     shutil.copy(next((other / "x").glob("*/run.json")), folder)
     assert "the end of the run is missing" in differs(cli)

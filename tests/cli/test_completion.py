@@ -73,7 +73,7 @@ def test_actions_runs_and_sessions_are_offered(
     assert (files(project), files(machine)) == before
     cli("run", "Say hello", "--model", "offline", "--session", "s-one", code=1)
     [row] = cli.json("runs", "list")["runs"]
-    assert names("prowess runs ") == ["diff", "export", "list", "prune", "replay", "show", "verify"]
+    assert names("prowess runs ") == ["diff", "export", "import", "list", "prune", "replay", "show", "verify"]
     assert {"--limit", "--json"} <= set(names("prowess runs --"))
     assert names("prowess runs show r-") == [row["run"]]
     before = {*files(project), *files(machine)}

@@ -98,7 +98,7 @@ def test_a_folder_can_be_named(cli: Cli, project: Path, tmp_path: Path, store: t
     cli.prowess(*HELLO, *store, "--copies", str(tmp_path / "a" / "b"), code=1)
     assert copies(tmp_path / "a" / "b") == 1 and not (project / ".agent" / "runs").exists()
     (project / "link").symlink_to(tmp_path / "a")
-    cli.prowess(*HELLO, *store, "--copies", "link/c", code=1)
+    cli.prowess(*HELLO, *store, "--copies", "link/c", code=2)
     assert not (tmp_path / "a" / "c").exists(), "a link of the folder leads nowhere"
 
 

@@ -17,6 +17,7 @@ from prowess.core.events import Envelope, Event, ModelReplied, NoteAppended, Run
 from prowess.core.values import Lease, SessionKey, Usage
 from prowess.stores.run_folders import CopyingLog, CopyPlace
 from prowess.stores.sqlite import SqliteEventLog
+from state_places import database_of
 
 KEY = SessionKey(session="s-1")
 BEGIN = RunStarted(model="m", request="go")
@@ -27,9 +28,9 @@ NOTE, END = NoteAppended(text="x"), RunFinished(stop_reason="answer", text="done
 class Process:
     """One process that works in a session: it opens the log, appends, and may end without a word."""
 
-    def __init__(self, project: Path, store: str = ".agent/prowess.db") -> None:
+    def __init__(self, project: Path) -> None:
         self.told: list[str] = []
-        inner = SqliteEventLog(project / store)
+        inner = SqliteEventLog(database_of(project))
         self.log = CopyingLog(inner, CopyPlace(str(project), in_project=True), on_problem=self.told.append)
         self._lease: Lease | None = None
 
@@ -43,11 +44,9 @@ class Process:
             )
 
 
-def write(
-    project: Path, *parts: tuple[str, Sequence[Event]], store: str = ".agent/prowess.db", key: SessionKey = KEY
-) -> list[str]:
+def write(project: Path, *parts: tuple[str, Sequence[Event]], key: SessionKey = KEY) -> list[str]:
     async def go() -> list[str]:
-        process = Process(project, store)
+        process = Process(project)
         for run, events in parts:
             await process.write(run, *events, key=key)
         await process.log.close()

@@ -30,6 +30,7 @@ from prowess.core.events import (
     PlanChanged,
     RunFinished,
     RunStarted,
+    SessionImported,
     SkillLoaded,
     SkillUnloaded,
     UnknownEvent,
@@ -181,6 +182,7 @@ LATER: list[Event] = [
     OutputRequested(json_schema='{"type":"object"}', native=True),
     ModelRetried(attempt=1, tries=5, code="model-overloaded", message="busy", wait_s=0.5),
     NoteAppended(text="n", kind="limit:turns", call_id="c-1"),
+    SessionImported(source="/old/prowess.db", events=7),
 ]
 
 

@@ -40,6 +40,7 @@ CONTRACT = (
     *("text_delta", "call_delta", "plan_changed", "call_planned", "call_decided"),
     *("approval_asked", "approval_answered", "call_acted"),
     *("skill_loaded", "skill_unloaded", "note_appended", "compacted", "error", "run_finished"),
+    "session_imported",
 )
 
 

@@ -19,6 +19,7 @@ from prowess.errors import ConfigError, EvalError
 from prowess.evals.runner import EvalOptions, EvalProgress, EvalRun, run_suite
 from prowess.evals.suite import Suite, read_suite
 from prowess.testing import skill_dir
+from state_places import state_of
 
 LOAD = {"calls": [{"tool": "skill_load", "args": {"skill": "greeter"}}]}
 HELLO = {"text": "Hello, Ada."}
@@ -473,10 +474,10 @@ def test_a_resumed_run_needs_the_same_suite(project: Path) -> None:
         run(project, write_cases(project, [case("a")]), resume="nothing")
 
 
-def test_eval_runs_stay_out_of_version_control(project: Path) -> None:
+def test_eval_runs_lie_in_the_state_folder(project: Path) -> None:
     done = run(project, write_cases(project, [case()]))
-    assert Path(done.folder).parent == project / ".agent" / "eval-runs"
-    assert "/eval-runs/" in (project / ".agent" / ".gitignore").read_text(encoding="utf-8")
+    assert Path(done.folder).parent == state_of(project) / "eval-runs"
+    assert not (project / ".agent" / "eval-runs").exists()
 
 
 @pytest.mark.parametrize("link", ["file", "folder"])
@@ -485,7 +486,7 @@ def test_a_resumed_run_follows_no_link_to_another_place(project: Path, tmp_path:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "results.jsonl").write_text("mine", encoding="utf-8")
-    planted = project / ".agent" / "eval-runs" / "99991231T235959.000Z-aaaaaa"
+    planted = state_of(project) / "eval-runs" / "99991231T235959.000Z-aaaaaa"
     planted.parent.mkdir(parents=True)
     if link == "folder":
         planted.symlink_to(outside)

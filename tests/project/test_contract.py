@@ -39,7 +39,7 @@ OUTCOME = "ok status content code hint data files question".split()
 EVENTS = (
     "run_started epoch_started catalog_planned model_requested model_replied model_retried text_delta call_delta "
     "plan_changed call_planned call_decided approval_asked approval_answered call_acted skill_loaded skill_unloaded "
-    "note_appended compacted error run_finished"
+    "note_appended compacted error run_finished session_imported"
 ).split()
 
 

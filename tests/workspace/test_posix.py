@@ -89,7 +89,9 @@ def test_no_run_outlives_the_runtime(ground: Ground) -> None:
         processes = PosixProcesses()
         lock = "import fcntl, signal\nfcntl.flock(open('lock', 'r+'), fcntl.LOCK_EX)\n"
         argv = [desk.workspace.python, "-c", f"{lock}print('up', flush=True)\nsignal.pause()"]
-        session = await processes.open_session(Command(argv=argv, cwd=str(desk.host("work")), env={}, uid=UID))
+        work = desk.host("work")
+        gid = work.stat().st_gid if os.geteuid() == 0 else None  # as root the session has a group of its own
+        session = await processes.open_session(Command(argv=argv, cwd=str(work), env={}, uid=UID, gid=gid))
         assert await session.read(wait_s=60) == b"up\n"
         await processes.aclose()
         assert desk.lock_is_free() and (await session.wait()).killed

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from typing import Literal
-from urllib.parse import unquote
 
 from prowess._internal.files import read_regular, write_whole
 from prowess.errors import ConfigError, StoreError
@@ -131,6 +130,8 @@ def artifacts_folder(text: str, base: str, home: str) -> str:
     `base`."""
     path = text.removeprefix("file:")
     if path.startswith("//"):
+        from urllib.parse import unquote  # imported late: reading the configuration does not need it
+
         path = unquote(path.removeprefix("//localhost").removeprefix("//"))
         if not path.startswith("/"):
             path = ""  # a folder on another machine

@@ -485,7 +485,7 @@ RULES: dict[str, FindingRule] = {
     "projects-gone": FindingRule(
         "config",
         "info",
-        "The records of {count} folders that are gone are still kept ({bytes} bytes).",
+        "The record of a project that has gone is still kept ({count}, {bytes} bytes).",
         "See: prowess projects list; remove them: prowess projects prune",
         "A record stays when its project is removed.",
     ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from prowess.cli.app import Call, actions, ask_person, cli_command, confirm_removal
+from prowess.runtime.config import find_places
 
 if TYPE_CHECKING:
     from prowess.runtime.config import ConfigPlaces
@@ -120,8 +121,6 @@ def prune(call: Call, dry_run: bool, yes: bool) -> int:
 
 
 def _places(call: Call) -> ConfigPlaces:
-    from prowess.runtime.config import find_places
-
     return find_places(call.cwd, os.environ)
 
 
@@ -139,5 +138,5 @@ command = actions(
     "projects",
     {"list": projects_list, "adopt": adopt, "prune": prune},
     help="Show, adopt and remove the records that are kept of projects.\n\nWithout an action, the list.",
-    example="prowess projects\nprowess projects adopt /old/path/of/app\nprowess projects prune",
+    example="prowess projects\nprowess projects list --json\nprowess projects adopt /old/path/of/app",
 )

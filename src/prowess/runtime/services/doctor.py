@@ -45,7 +45,7 @@ def examine(runtime: Runtime, broken: Sequence[Finding] = ()) -> ExaminedDocumen
     plan = runtime.plan()
     if not problems:
         plan = runtime.offer(plan)
-    problems += [*_setting_problems(runtime), *_state_problems(runtime)]
+    problems += [*_setting_problems(runtime), *state_problems(runtime)]
     findings = [*broken, *problems, *runtime.findings, *_beyond_the_heads(runtime)]
     roots = [_root_row(runtime, root, findings) for root in runtime.catalog.roots]
     rows = [finding_row(finding) for finding in findings]
@@ -99,7 +99,7 @@ def _setting_problems(runtime: Runtime) -> list[Finding]:
     return found
 
 
-def _state_problems(runtime: Runtime) -> Iterator[Finding]:
+def state_problems(runtime: Runtime) -> Iterator[Finding]:
     """Yields findings about records that are not used: one in the project folder, and those of folders that went."""
     left = find_left_record(runtime.places)
     if left is not None:
