@@ -32,7 +32,7 @@
 - ray_pool: runs a function on the nodes of a Ray cluster
 - redirects: resolves and checks the address of each request of a download
 - reproducible_zip: writes a zip that has the same bytes on every machine
-- state_folder: folder for the data of a project's runs, and its `.gitignore`
+- state_folder: the person's state folder, addresses of stores and artifacts, and the `.gitignore` of a project
 - statistics: intervals, exact paired tests, pass@k, and Holm's correction
 - tar: reads a tar as a stream, in constant memory
 - text: removes invisible characters, finds lines and code blocks in Markdown, cuts text to one line

@@ -4,11 +4,13 @@
 - agent: `AgentSpec`, `Limits`, `Task` and `Result` of a run
 - approvals: `ApprovalBook`, a person's answers, earlier ones and new ones
 - budget: the limits of a run and of the context window, and the report when a limit is reached
+- call_groups: the calls of one reply; read-only neighbours are made at the same time
 - call_outcomes: decisions and outcomes that follow from an answer, an error or an interruption
 - call_policy: `CallPolicy`, the facts about a call and the decision of policy
 - call_repair: calls that name a skill instead of a tool, repeated failures, and cut-off calls
 - child_run: calls that a child run carries out
 - compaction: shortening a request that comes near the context limit
+- foreign_calls: calls of a model that is not ours, each with an id of its own
 - implicit_load: loading the skill of a call that names one which is not loaded
 - loop: `run`, the loop of turns
 - model_call: one request to a model, with retries

@@ -7,6 +7,8 @@
 - completion: completes words of the command line for a shell
 - eval_view: shows eval runs: a bar, a table, scores and what failed
 - inputs: --input options, standard input and files that a person gives
+- interrupts: Ctrl-C, which comes between two steps of an event loop
+- line_input: reads one line of stdin, which Ctrl-C can end
 - live: live view of a run, on stderr
 - main: entry point, and the list of the commands
 - markdown: prints the answers of a chat

@@ -19,10 +19,12 @@
 - output_type: makes the form of an answer from a Python type
 - own_executor: makes an executor of ours for a program that wraps it
 - policy_files: reads policy files and turns settings into values for `policy`
+- project_state: folder of a project's state, and projects that were moved or replaced
 - recorded_output: the form of the answer of a recorded run
 - runtime: `Runtime`, which holds configuration, trust and skills of one call
 - session_models: makes and keeps the models of sessions
 - skill_kit: `SkillKit`
 - storage: finds and opens the places of records, runs and workspaces
 - settings: every setting with its type, default and meaning
+- take_over: moves the record of an earlier release from the project to the state folder
 """

@@ -157,8 +157,8 @@ DOCS = {
     "redact": "Regular expressions; what matches is never shown to a model or recorded.",
     "guidance": "Replaces the guidance that the model is shown; an empty text removes it; unset: ours.",
     "mcp_servers": "Name -> MCP server to take skills and tools from.",
-    "store": "Where sessions are kept: a path, `sqlite:///PATH`, `postgresql://…`, `memory:`, or an address of an installed package (entry points `prowess.stores`); unset: SQLite in `.agent/prowess.db`, without a project in the user's folder.",
-    "artifacts": "Where artifacts are kept: a path, `s3://bucket/prefix`, `gs://…`, `az://…`, `memory:`, or `none`: nothing is kept; unset: `.agent/artifacts`, without a project in the user's folder, whatever `store` is.",
+    "store": "Where sessions are kept: a path, `sqlite:///PATH`, `postgresql://…`, `memory:`, or an address of an installed package (entry points `prowess.stores`); unset: SQLite in your state folder.",
+    "artifacts": "Where artifacts are kept: a path, `s3://bucket/prefix`, `gs://…`, `az://…`, `memory:`, or `none`: nothing is kept; unset: your state folder, whatever `store` is.",
     "record.copies": "Write a copy of each run that has ended into `.agent/runs/`, in a project that you made with `prowess init` or that you trust.",
 }
 

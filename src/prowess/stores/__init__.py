@@ -8,6 +8,7 @@
 - memory: event log and artifact store in memory
 - migrations: tables of the event log in SQLite and PostgreSQL, with version numbers
 - object_artifacts: artifact store in a bucket
+- own_stores: SQLite files that this home made
 - postgres: event log in PostgreSQL
 - postgres_pool: connections to a PostgreSQL database, with retries
 - postgres_queries: SQL statements of the PostgreSQL event log

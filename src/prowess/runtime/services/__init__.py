@@ -13,7 +13,8 @@
 - doctor_workspace: tries every executor, and reports what isolation holds
 - documents: JSON documents of contract.md that several commands share
 - files: files that a request names, and files copied from a run
-- find_run: finds a run in the log or as a copy, by its id, folder or path
+- find_run: finds a run in the log by its id, or a foreign record by its path
+- import_record: takes over the sessions of a record that lies in a file
 - inspect_skill: describes one skill, explains why a model sees it, counts tokens
 - namesakes: finds skills of the same name in other roots, and tells which one is used
 - old_skill: exports an older version of a skill, from git or from a pack
@@ -21,11 +22,12 @@
 - policy_check: explains the policy decision about a call without making it
 - portable: skills, trust and settings of a runtime as values for another process
 - preapproved: tools that a person approves beforehand (`--yes`)
+- projects: lists, adopts and removes what the state folder keeps of projects
 - record_names: ids of runs and sessions that a shell can complete
 - replay: reads the inputs of a recorded run, so that it can be repeated
 - replay_run: repeats a recorded run without a model, and finds the first difference
 - requests: the skills that a person uses in a session, and the limit to raise
-- runs: lists the runs of the log, and those that exist only as a copy
+- runs: lists the runs of the log
 - sarif: reports about skills in SARIF
 - scaffold: writes new skills and new projects from templates
 - sessions: lists the sessions of the log, and finds one of them
