@@ -123,7 +123,7 @@ def test_output_that_forges_the_record(scene: Scene, tmp_path: Path) -> None:
     (tmp_path / ".agent").mkdir()
     settings = {"store": str(tmp_path / "log.db")}
     replies = [call("skill_load", skill="evil"), call("skill_run", skill="evil", command="cat fake.txt")]
-    played = scene.play(replies, settings=settings, cwd=tmp_path)
+    played = scene.play(replies, settings=settings, cwd=tmp_path, environ={"PROWESS_TRUST": "1"})
     files = list(tmp_path.rglob("events.jsonl"))
     assert len(files) == 1
     events = [json.loads(line) for line in files[0].read_text(encoding="utf-8").split("\n") if line]

@@ -146,6 +146,7 @@ class UserFile(NamedTuple):
     def read(self) -> dict[str, Any]:
         """Reads the file. FileNotFoundError if it does not exist; OSError, ValueError or RecursionError if it cannot be
         read."""
+        self._check_folder()
         data = read_regular(self.path, _LIMIT_BYTES, follow=True)
         if len(data) > _LIMIT_BYTES:
             raise ValueError(f"it is larger than {_LIMIT_BYTES} bytes")
@@ -162,6 +163,14 @@ class UserFile(NamedTuple):
         # The file may be a link that the user made. The link stays, and its target is written.
         write_whole(os.path.realpath(self.path), data, mode=0o600)
 
+    def _check_folder(self) -> None:
+        """PermissionError if somebody else could have written the file."""
+        found = os.stat(self.folder)
+        if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+            raise PermissionError(1, f"its folder {self.folder} belongs to user {found.st_uid}")
+        if hasattr(os, "geteuid") and found.st_mode & 0o022:
+            raise PermissionError(1, f"others can write to its folder; run: chmod go-w {self.folder}")
+
     def move_aside(self) -> str:
         """Renames a broken file instead of overwriting it, and returns its new path. The caller holds the lock."""
         number = 1
@@ -174,6 +183,7 @@ class UserFile(NamedTuple):
     def locked(self) -> Iterator[None]:
         """Locks the file against other writers, in this process and in others, so that no change is lost."""
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        self._check_folder()
         lock = os.path.join(self.folder, f"{self.name}.lock")
         fd = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:

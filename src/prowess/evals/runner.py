@@ -24,12 +24,13 @@ from prowess.evals.case import Case, CaseCatalog, Expected, OutputExpected
 from prowess.evals.engines import EngineName, open_engine
 from prowess.evals.results import EvalTask, RunFault, RunKey, RunRecord, SkillPlace
 from prowess.evals.run_task import TaskOutcome, begin_record
-from prowess.evals.store import EvalHeader, StoredRun, eval_runs_folder, find_run, read_run
+from prowess.evals.store import EvalHeader, StoredRun, find_run, read_run
 from prowess.evals.suite import Suite, SuiteCase, check_skill_names
 from prowess.evals.task_runtime import forget_runtimes, skills_digest, task_runtime
 from prowess.models.model_info import is_live
 from prowess.runtime.arguments import make_approver
 from prowess.runtime.factories import SessionOptions, check_price, find_prices
+from prowess.runtime.project_state import EVAL_RUNS, make_state
 from prowess.runtime.runtime import Runtime, check_model, open_runtime
 from prowess.runtime.services.portable import as_values
 from prowess.runtime.session_models import make_model
@@ -172,7 +173,8 @@ class _Plan:
         header = EvalHeader(suite=suite.name, digest=suite.digest, model=self._model, arms=tuple(arms))
         if options.resume is not None:
             return StoredRun(find_run(places, options.resume), header)
-        return StoredRun(os.path.join(options.keep_in or eval_runs_folder(places), header.id), header)
+        kept_in = options.keep_in or os.path.join(make_state(places), EVAL_RUNS)
+        return StoredRun(os.path.join(kept_in, header.id), header)
 
     def make_tasks(self, folder: str) -> list[EvalTask]:
         """Makes the tasks in the order of cases, arms and repeats. A live suite gets a canary."""

@@ -281,7 +281,7 @@ def _locked(state_dir: str) -> Iterator[None]:
         raise StoreError(
             f"Approvals cannot be written in {state_dir}: {error.strerror or error}.",
             code="approvals-unwritable",
-            hint="Make the folder writable, or set PROWESS_HOME to one that is.",
+            hint="Make the folder writable, or set PROWESS_STATE_DIR to one that is.",
         ) from error
 
 

@@ -392,7 +392,7 @@ def _locked(state_dir: str) -> Iterator[None]:
         raise StoreError(
             f"Trust cannot be written in {state_dir}: {error.strerror or error}.",
             code="trust-store-unwritable",
-            hint="Make the folder writable, or set PROWESS_HOME to one that is.",
+            hint="Make the folder writable, or set PROWESS_STATE_DIR to one that is.",
         ) from error
 
 

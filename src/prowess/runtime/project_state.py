@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -25,13 +26,14 @@ SCHEMA = "prowess.project/1"
 DATABASE, ARTIFACTS, EVAL_RUNS = "prowess.db", "artifacts", "eval-runs"
 FILE = "project.json"
 _MOST_BYTES = 64 * 1024
+_GET_GENERATION = 0x80087601  # FS_IOC_GETVERSION of Linux
 _NAME = re.compile(r"[A-Za-z0-9._-]{0,40}-[0-9a-f]{32}")
 
 
 class ProjectInfo(NamedTuple):
     """Content of `project.json`. `store`: the name by which sessions have their workspaces; it stays when the project
     is moved. `since`: earlier questions and answers belong to another folder, and do not count. `taken`: inode of the
-    database of an earlier release that was copied here."""
+    database of an earlier release that was copied here. `generation`: see FolderId."""
 
     path: str
     device: int
@@ -39,9 +41,24 @@ class ProjectInfo(NamedTuple):
     store: str
     since: str = ""
     taken: int = 0
+    generation: int = 0
 
-    def is_at(self, found: os.stat_result) -> bool:
-        return (self.device, self.inode) == (found.st_dev, found.st_ino)
+    def is_at(self, here: FolderId) -> bool:
+        """True for the same folder at another path. Without generations, nobody can tell."""
+        return bool(here.generation) and here == (self.device, self.inode, self.generation)
+
+    def is_still(self, here: FolderId) -> bool:
+        """True for the same folder at the same path. The number of a device may change when a machine starts."""
+        return (self.inode, self.generation) == (here.inode, here.generation)
+
+
+class FolderId(NamedTuple):
+    """Identity of a folder. A file system gives the inode of a removed folder to the next one, with another generation;
+    0 where it tells none."""
+
+    device: int
+    inode: int
+    generation: int
 
 
 def is_project(places: ConfigPlaces) -> bool:
@@ -76,8 +93,9 @@ def make_state(places: ConfigPlaces) -> str:
         make_own_folder(os.path.dirname(folder))
         make_own_folder(folder)
         if read_info(folder) is None:
-            found = os.stat(project)
-            write_info(folder, ProjectInfo(project, found.st_dev, found.st_ino, _first_name(places)))
+            here = identify(project)
+            info = ProjectInfo(project, here.device, here.inode, _first_name(places), generation=here.generation)
+            write_info(folder, info)
     except OSError as error:
         raise state_unavailable(folder, error) from error
     return folder
@@ -95,13 +113,12 @@ def settle_state(places: ConfigPlaces, tell: Callable[[str], object]) -> str:
         info = _take_along(places, folder, project, tell)
         return info.since if info else ""
     try:
-        found = os.stat(project)
+        here = identify(project)
     except OSError:
         return info.since
-    if info.inode == found.st_ino:  # the number of a device may be another one after the machine was started again
+    if info.is_still(here):
         return info.since
-    since = render_at(datetime.now(UTC))
-    info = info._replace(path=project, device=found.st_dev, inode=found.st_ino, since=since)
+    info = info._replace(path=project, **here._asdict(), since=render_at(datetime.now(UTC)))
     write_info(folder, info)
     tell(
         f"{visible(project)} is another folder than the one whose record is kept for this path. Its sessions go on, "
@@ -112,9 +129,9 @@ def settle_state(places: ConfigPlaces, tell: Callable[[str], object]) -> str:
 
 def _take_along(places: ConfigPlaces, folder: str, project: str, tell: Callable[[str], object]) -> ProjectInfo | None:
     """Takes the state of a project along that was moved here: the same inode, and nothing at its old path."""
-    found = os.stat(project)
+    here = identify(project)
     for name, info in list_projects(places.state_dir):
-        if info is None or not info.is_at(found) or os.path.lexists(info.path):
+        if info is None or not info.is_at(here) or os.path.lexists(info.path):
             continue
         with locked_projects(places.state_dir):
             if os.path.lexists(folder):
@@ -127,6 +144,20 @@ def _take_along(places: ConfigPlaces, folder: str, project: str, tell: Callable[
     return None
 
 
+def identify(folder: str) -> FolderId:
+    found = os.stat(folder)
+    generation = 0
+    with suppress(ImportError, OSError):  # no such call on this system or file system
+        import fcntl
+
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            generation = int.from_bytes(fcntl.ioctl(fd, _GET_GENERATION, bytes(8))[:4], sys.byteorder)
+        finally:
+            os.close(fd)
+    return FolderId(found.st_dev, found.st_ino, generation)
+
+
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
@@ -135,8 +166,8 @@ def read_info(folder: str) -> ProjectInfo | None:
     try:
         document: Any = json.loads(read_regular(os.path.join(folder, FILE), _MOST_BYTES))
         path, store, since = str(document["path"]), str(document["store"]), str(document.get("since", ""))
-        numbers = [int(document.get(name, 0)) for name in ("device", "inode", "taken")]
-        return ProjectInfo(path, numbers[0], numbers[1], store, since, numbers[2])
+        device, inode, *others = (int(document.get(name, 0)) for name in ("device", "inode", "taken", "generation"))
+        return ProjectInfo(path, device, inode, store, since, *others)
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None
 

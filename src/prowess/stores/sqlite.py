@@ -137,7 +137,7 @@ class SqliteEventLog:
     """Event log in a file. The file is opened or created on first use, or by `async with`. Close it after use.
 
     - `state_dir`: state folder of the person whose file it is; the default is the one that the environment names.
-    - `prepare`: called before the file is made, to make its folder.
+    - `prepare`: called before a file in the state folder is opened, to make and check its folder.
     - `answers_since`: a question or an answer of an earlier time does not count; "" means that all of them count, None
       that none does.
     """
@@ -329,8 +329,7 @@ class SqliteEventLog:
         home did not make it."""
         stores = OwnStores(self._state_dir)
         if stores.is_in_state(self.path):
-            if not os.path.lexists(self.path):
-                self._prepare()
+            self._prepare()
             _make_private_file(self.path)
             return None
         if not os.path.lexists(self.path):
@@ -339,8 +338,14 @@ class SqliteEventLog:
         own = stores.find(self.path)
         # Our files use WAL from their first byte, so a rollback journal beside one is somebody else's, and SQLite would
         # obey it: it can name other files, which are then deleted.
-        if own is None or os.path.lexists(f"{self.path}-journal"):
+        if own is None:
             raise store_foreign(self.path)
+        if os.path.lexists(f"{self.path}-journal"):
+            raise StoreError(
+                f"{self.path}-journal lies beside the record, and Prowess never makes one.",
+                code="store-foreign-journal",
+                hint="Somebody else put it there. Remove it: SQLite would change the record as it says.",
+            )
         return own
 
     def _write_new(self, path: str, id: str) -> None:

@@ -16,6 +16,7 @@ from prowess.runtime.project_state import (
     FILE,
     ProjectInfo,
     folder_of,
+    identify,
     is_project,
     list_projects,
     locked_projects,
@@ -84,8 +85,7 @@ def adopt_project(places: ConfigPlaces, ref: str) -> KnownProject:
             if os.path.lexists(target):
                 shutil.rmtree(target)
             os.rename(source, target)
-        found = os.stat(project)
-        info = info._replace(path=project, device=found.st_dev, inode=found.st_ino, since="")
+        info = info._replace(path=project, **identify(project)._asdict(), since="")
         write_info(target, info)
     return _look_at(places.state_dir, os.path.basename(target), info)
 
