@@ -16,7 +16,7 @@ import pytest
 import prowess
 from agents import call
 from prowess.core.values import Decision, SessionKey, ToolCall
-from prowess.errors import ConfigError, ModelAuth, ModelError, PathEscape
+from prowess.errors import ConfigError, ModelAuth, ModelError
 from prowess.models.scripted import ScriptedModel
 from prowess.stores.memory import MemoryEventLog
 from prowess.testing import events_of, skill_dir
@@ -380,7 +380,7 @@ def test_to_prompt_names_the_skill_that_cannot_be_shown(tmp_path: Path, make_ski
         prowess.to_prompt([good, tmp_path / "other"])
 
 
-def test_a_link_out_of_the_project_is_refused_before_anything_runs(
+def test_a_link_in_the_project_leads_nothing_elsewhere(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
@@ -388,17 +388,14 @@ def test_a_link_out_of_the_project_is_refused_before_anything_runs(
     elsewhere.mkdir()
     (project / ".agent" / "artifacts").symlink_to(elsewhere)
     monkeypatch.chdir(project)
-    done: list[str] = []
 
     def much() -> str:
         """Says much."""
-        done.append("much")
         return "x" * 200_000
 
     model = ScriptedModel([call("much"), {"text": "done"}])
-    with pytest.raises(PathEscape):
-        prowess.run_sync("hi", skills=root, tools=[much], model=model)
-    assert (done, model.requests) == ([], [])
+    assert prowess.run_sync("go", model=model, skills=[str(root)], tools=[much]).ok
+    assert not list(elsewhere.iterdir())
 
 
 def test_a_schema_that_a_caller_changes_is_the_schema_of_one_tool(root: Path) -> None:
