@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -131,7 +132,12 @@ def _take_along(places: ConfigPlaces, folder: str, project: str, tell: Callable[
     """Takes the state of a project along that was moved here: the same inode, and nothing at its old path."""
     here = identify(project)
     for name, info in list_projects(places.state_dir):
-        if info is None or not info.is_at(here) or os.path.lexists(info.path):
+        if info is None or (info.device, info.inode) != here[:2] or os.path.lexists(info.path):
+            continue
+        if not info.is_at(here):
+            if not here.generation:
+                what = f"{visible(project)} may be {visible(info.path)}, which has gone."
+                tell(f"{what} If so: prowess projects adopt {visible(shlex.quote(info.path))}")
             continue
         with locked_projects(places.state_dir):
             if os.path.lexists(folder):
