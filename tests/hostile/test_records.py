@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from agents import call
 from command_lines import Cli
 from hostile.scene import Clone
 from hostile.table import case, holds
+from prowess.core.events import RunStarted, UnknownEvent
+from prowess.core.values import SessionKey
+from prowess.stores.sqlite import SqliteEventLog
 from state_places import database_of
 
 LOAD = call("skill_load", skill="evil")
@@ -157,6 +162,71 @@ def test_shipped_yes_in_a_session(shipped: Shipped) -> None:
     shipped.cli.prowess("approvals", "answer", "c2", "yes", *session)
     shipped.play({"text": "done"}, words=("--resume", *session))
     assert shipped.ran(), "the person was asked, and said it"
+
+
+@case(
+    by="clone",
+    tries="ship a session whose answered question is one of a child run, or whose last event is one of another run",
+    stopped_by="an import voids the answers of every run of a session",
+)
+@pytest.mark.parametrize("asks", ["child", "parent"])
+def test_shipped_yes_in_a_child_run(shipped: Shipped, asks: str) -> None:
+    session = ("--session", "s")
+    front = "name: evil\ndescription: Helps.\n" + ("run-mode: subagent\n" if asks == "child" else "")
+    shipped.clone.skill("evil", front=front)
+    shipped.become("author")
+    shipped.play(LOAD, shipped.command, words=("go", *session), code=4)
+    (waiting,) = json.loads(shipped.cli.prowess("approvals", "list", "--json"))["waiting"]
+    shipped.cli.prowess("approvals", "answer", waiting["call_id"], "yes", *session)
+    asyncio.run(end_in_another_run(database_of(shipped.clone.folder), asks))
+    shipped.ship()
+    shipped.become("person")
+    shipped.take()
+    replies = [{"text": "done"}] * (2 if asks == "child" else 1)
+    shipped.play(*replies, words=("--resume", *session), code=4)
+    holds(not shipped.ran(), "a stranger's yes ran a command")
+    shipped.cli.prowess("approvals", "answer", waiting["call_id"], "yes", *session)
+    shipped.play(*replies, words=("--resume", *session))
+    assert shipped.ran(), "the person was asked, and said it"
+
+
+async def end_in_another_run(database: Path, asks: str) -> None:
+    """Has the session end with an event of a run that asked nothing."""
+    key = SessionKey(session="s")
+    async with SqliteEventLog(database) as log:
+        events = [envelope async for envelope in log.read(key)]
+        top = events[0].run
+        if asks == "child":
+            forged = replace(events[-1], run=top, event=UnknownEvent(type="later", data={}))
+        else:
+            started = RunStarted(request="go", model="m", parent=top, call="x")
+            forged = replace(events[-1], run="r-child", event=started)
+        await log.append(key, len(events), await log.lease(key), [forged])
+
+
+@case(
+    by="clone",
+    tries="ship a session so long that its import is interrupted before the answers in it are voided",
+    stopped_by="a session is imported at once, with the event that voids its answers, or not at all",
+)
+def test_import_that_is_cut_off(shipped: Shipped) -> None:
+    session = ("--session", "s")
+    shipped.play(LOAD, shipped.command, words=("go", *session), code=4)
+    shipped.cli.prowess("approvals", "answer", "c2", "yes", *session)
+    shipped.ship()
+    shipped.become("person")
+    shipped.play({"text": "done"}, words=("go", "--session", "own"))
+    stop = "CREATE TRIGGER stop BEFORE INSERT ON events WHEN new.line LIKE '%session_imported%'"
+    with closing(sqlite3.connect(database_of(shipped.clone.folder))) as database, database:
+        database.execute(f"{stop} BEGIN SELECT raise(ABORT, 'cut off'); END")
+    shipped.cli.prowess("runs", "import", ".agent/prowess.db", code=1)
+    shipped.cli.prowess("run", *LOCAL, "--resume", *session, code=1)
+    holds(not shipped.ran(), "a stranger's yes ran a command")
+    with closing(sqlite3.connect(database_of(shipped.clone.folder))) as database, database:
+        database.execute("DROP TRIGGER stop")
+    shipped.take()
+    shipped.play({"text": "done"}, words=("--resume", *session), code=4)
+    holds(not shipped.ran(), "a stranger's yes ran a command")
 
 
 @case(

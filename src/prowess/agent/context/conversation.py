@@ -217,7 +217,9 @@ class Conversation:
             self._runs[envelope.run] = event.parent
             if event.parent is not None and self._runs.get(event.parent, "") is None:
                 self._note_child(event, envelope.run)
-        if self._runs.get(envelope.run) is None:
+        if isinstance(event, SessionImported):  # it is for all runs of the session
+            self.apply(event)
+        elif self._runs.get(envelope.run) is None:
             self._apply_recorded(envelope)
         elif isinstance(event, ModelReplied):
             self._note_calls(event)
@@ -233,7 +235,9 @@ class Conversation:
         self._runs = dict.fromkeys(runs)
         for envelope in envelopes:
             event = envelope.event
-            if envelope.run in runs:
+            if isinstance(event, SessionImported):
+                self.apply(event)
+            elif envelope.run in runs:
                 self._apply_recorded(envelope)
             elif isinstance(event, RunStarted) and event.parent in runs:
                 self._note_child(event, envelope.run)
