@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
@@ -21,10 +22,13 @@ SCHEMA = "prowess.stores/1"
 
 
 class OwnStore(NamedTuple):
+    """`wal`: inode of the `-wal` that we made beside it; 0 while nobody has the store open."""
+
     id: str
     path: str
     device: int
     inode: int
+    wal: int = 0
 
 
 class OwnStores:
@@ -76,13 +80,39 @@ class OwnStores:
                     with suppress(OSError):
                         os.unlink(temporary + end)
 
+    @contextmanager
+    def opening(self, path: str) -> Iterator[OwnStore]:
+        """Yields the entry of a file that is opened now, and notes its `-wal`. StoreError if the file is not ours, or
+        if something beside it is not, which SQLite would take for its newest content."""
+        with self._locked():
+            own = self.find(path)
+            # Our files use WAL from their first byte. A rollback journal can name other files, which are then deleted.
+            if own is None or os.path.lexists(f"{path}-journal"):
+                raise store_foreign(path)
+            real = os.path.realpath(path)
+            self._change(own, own._replace(path=real, wal=_settle_wal(real, own.wal)))
+            yield own
+
+    @contextmanager
+    def closing(self, path: str) -> Iterator[None]:
+        """Closes a file in its context. The last one to close it removes the `-wal`: one that is there later is not
+        ours."""
+        with self._locked():
+            yield
+            own = self.find(path)
+            if own is not None and not os.path.lexists(f"{os.path.realpath(path)}-wal"):
+                self._change(own, own._replace(wal=0))
+
     def _read(self) -> list[OwnStore]:
         try:
             rows: Any = self._file.read()["stores"]
-            return [OwnStore(str(r["id"]), str(r["path"]), int(r["device"]), int(r["inode"])) for r in rows]
+            return [
+                OwnStore(str(r["id"]), str(r["path"]), int(r["device"]), int(r["inode"]), int(r.get("wal", 0)))
+                for r in rows
+            ]
         except (FileNotFoundError, NotADirectoryError):
             return []
-        except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
+        except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(
                 f"{self._file.path} cannot be read: {error}.",
                 code="stores-corrupt",
@@ -94,6 +124,11 @@ class OwnStores:
         """Adds an entry, and drops those whose file is gone. The caller holds the lock."""
         kept = [each for each in self._read() if each.path != entry.path and os.path.lexists(each.path)]
         self._file.write({"stores": [each._asdict() for each in (*kept, entry)]})
+
+    def _change(self, old: OwnStore, new: OwnStore) -> None:
+        """Replaces an entry. The caller holds the lock."""
+        if old != new:
+            self._file.write({"stores": [(new if each == old else each)._asdict() for each in self._read()]})
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -115,6 +150,22 @@ def _place(temporary: str, path: str) -> None:
         if os.path.lexists(path):
             raise store_foreign(path) from None
         os.rename(temporary, path)
+
+
+def _settle_wal(path: str, known: int) -> int:
+    """Returns the inode of the `-wal`, made here if there is none. StoreError if somebody else made it."""
+    wal = f"{path}-wal"
+    with suppress(FileExistsError):
+        os.close(os.open(wal, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    found = os.lstat(wal)
+    is_empty = stat.S_ISREG(found.st_mode) and found.st_size == 0  # made just before a kill: it says nothing
+    if found.st_ino != known and not is_empty:
+        raise StoreError(
+            f"{wal} was not written by Prowess, and would change what {path} says.",
+            code="store-foreign-wal",
+            hint=f"Close the program that has {path} open. If the file came with a download or a pull, move it away.",
+        )
+    return found.st_ino
 
 
 def store_foreign(path: str) -> StoreError:
