@@ -24,6 +24,7 @@ from prowess.core.events import ApprovalAnswered, RunStarted, UnknownEvent
 from prowess.core.values import SessionKey
 from prowess.stores.sqlite import SqliteEventLog
 from state_places import database_of
+from tiers import leave_out
 
 LOAD = call("skill_load", skill="evil")
 LOCAL = ("--model", "scripted:script.json", "--executor", "local")
@@ -331,3 +332,23 @@ def test_edited_expiry(shipped: Shipped) -> None:
     assert "evidence" in shipped.cli.prowess("sessions", "show", "s")
     told = shipped.cli.json("verify", "--all", code=1)
     holds(any("expiry" in (row["why"] or "") for row in told["sessions"]), "nobody tells of the edit")
+
+
+@case(
+    by="neighbour",
+    tries="have made the folder that `PROWESS_STATE_DIR` names before: with a record, approvals and trust",
+    stopped_by="a state folder that belongs to another user is not read; nothing in it is trusted",
+)
+def test_state_folder_of_another_user(shipped: Shipped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        leave_out("only root can give a folder away")
+    state = tmp_path / "state"
+    shipped.become("person")
+    monkeypatch.setenv("PROWESS_STATE_DIR", str(state))
+    shipped.cli.prowess("trust", "--yes")
+    shipped.play({"text": "done"}, words=("go", "--session", "s"))
+    for path in (state, *state.rglob("*")):
+        os.chown(path, 54_321, 54_321)
+    shipped.cli.prowess("sessions", "list", code=1)
+    holds("[state-unavailable]" in shipped.cli.err, "a stranger's record is read")
+    holds("nothing is trusted" in shipped.cli.err, "a stranger decides what is trusted")

@@ -5,6 +5,7 @@ A JSON file in the user's folder has one writer at a time, and a broken one is k
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -126,6 +127,13 @@ def make_passable(folder: str) -> None:
                 raise
 
 
+def check_owner(folder: str) -> None:
+    """PermissionError if the folder belongs to another user, who can write what is read in it."""
+    owner = os.stat(folder).st_uid
+    if hasattr(os, "geteuid") and owner != os.geteuid():
+        raise PermissionError(errno.EPERM, f"it belongs to user {owner}")
+
+
 # --- JSON files of the user -------------------------------------------------------------------------------------------
 
 _LIMIT_BYTES = 16 << 20
@@ -146,6 +154,7 @@ class UserFile(NamedTuple):
     def read(self) -> dict[str, Any]:
         """Reads the file. FileNotFoundError if it does not exist; OSError, ValueError or RecursionError if it cannot be
         read."""
+        check_owner(self.folder)
         data = read_regular(self.path, _LIMIT_BYTES, follow=True)
         if len(data) > _LIMIT_BYTES:
             raise ValueError(f"it is larger than {_LIMIT_BYTES} bytes")

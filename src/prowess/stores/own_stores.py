@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from prowess._internal.files import UserFile
+from prowess._internal.files import UserFile, check_owner
 from prowess._internal.paths import is_inside
 from prowess._internal.state_folder import find_state_dir, make_state_dir, state_unavailable
 from prowess.errors import StoreError
@@ -41,6 +41,14 @@ class OwnStores:
     def is_in_state(self, path: str) -> bool:
         """True for a file in the state folder."""
         return is_inside(os.path.realpath(self.state_dir), os.path.realpath(path))
+
+    def check_state(self) -> None:
+        """StoreError if the state folder belongs to another user."""
+        try:
+            with suppress(FileNotFoundError):
+                check_owner(self.state_dir)
+        except OSError as error:
+            raise state_unavailable(self.state_dir, error) from error
 
     def find(self, path: str) -> OwnStore | None:
         """Returns the entry of the file at this path, or None if this home did not make it. A file that the person

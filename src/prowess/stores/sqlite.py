@@ -312,6 +312,7 @@ class SqliteEventLog:
         did not make it."""
         stores = OwnStores(self._state_dir)
         if stores.is_in_state(self.path):
+            stores.check_state()
             if not os.path.lexists(self.path):
                 self._prepare()
             _make_private_file(self.path)
