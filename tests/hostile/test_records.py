@@ -293,6 +293,32 @@ def test_folder_in_the_place_of_another(shipped: Shipped, tmp_path: Path) -> Non
 
 @case(
     by="clone",
+    tries="lie where a project was before it was moved, and see the workspaces of its sessions",
+    stopped_by="a moved project keeps the name that its workspaces have, and no other project gets this name",
+)
+def test_folder_where_a_project_was(shipped: Shipped, tmp_path: Path) -> None:
+    shipped.become("person")
+    command = f"test -e $WORK_DIR/mine && touch {shipped.mark}; touch $WORK_DIR/mine"
+    script = [LOAD, call("skill_run", skill="evil", command=command), {"text": "done"}]
+    words = ("go", "--session", "s", "--yes", "skill_run")
+    shipped.play(*script, words=words)
+    folder = shipped.clone.folder
+    shutil.copytree(folder, tmp_path / "other")
+    os.chdir(tmp_path)
+    folder.rename(tmp_path / "moved")
+    os.chdir(tmp_path / "moved")
+    shipped.become("person")
+    shipped.cli.prowess("run", *LOCAL, *words)
+    assert shipped.ran(), "the control: moved, its workspace is still its own"
+    (tmp_path / "other").rename(folder)
+    os.chdir(folder)
+    shipped.become("person")
+    shipped.play(*script, words=words)
+    holds(not shipped.ran(), "it is in the workspace of another project")
+
+
+@case(
+    by="clone",
     tries="show a run.json that was rewritten: another command, isolation or answer, beside a field of its own",
     stopped_by="the log counts; `runs verify` says when a copy differs, in any field of its schema or by another field",
 )
