@@ -268,6 +268,30 @@ def test_wal_beside_a_store(shipped: Shipped, tmp_path: Path) -> None:
 
 @case(
     by="clone",
+    tries="bring a link in place of the file of a store, which leads to another store of the person, or to their state",
+    stopped_by="a store is ours where it lies; a link below the folder you stand in, or in a repository, is refused",
+)
+@pytest.mark.parametrize("place", ["state", "new", "named"])
+def test_link_in_place_of_a_store(shipped: Shipped, tmp_path: Path, machine: Path, place: str) -> None:
+    shipped.become("person")
+    store = {"state": ".prowess/other.db", "new": ".prowess/new.db", "named": "named.db"}[place]
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    os.chdir(folder)
+    shipped.clone.write("script.json", json.dumps([{"text": "done"}]))
+    model = ("--model", f"scripted:{shipped.clone.folder / 'script.json'}")
+    if place != "new":
+        shipped.cli.prowess("run", "go", *model, "--store", str(machine / store), "--session", "own")
+    os.chdir(shipped.clone.folder)
+    (shipped.clone.folder / "runs.db").symlink_to(machine / store)
+    for words in (("sessions", "list"), ("run", "go", *model)):
+        shipped.cli.prowess(*words, "--store", "runs.db", code=2)
+        holds("[output-through-link]" in shipped.cli.err, "it was followed")
+    holds((machine / store).exists() == (place != "new"), "a file was made in the person's state")
+
+
+@case(
+    by="clone",
     tries="take the place of a folder whose session waits for an answer that was given already",
     stopped_by="a record belongs to a folder by its inode: in another folder at this path no earlier answer counts",
 )

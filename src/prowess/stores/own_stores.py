@@ -39,8 +39,9 @@ class OwnStores:
         self._file = UserFile(self.state_dir, "stores", SCHEMA)
 
     def is_in_state(self, path: str) -> bool:
-        """True for a file in the state folder."""
-        return is_inside(os.path.realpath(self.state_dir), os.path.realpath(path))
+        """True for a file in the state folder, by its own path: a link elsewhere can lead there."""
+        path = os.path.abspath(path)
+        return any(is_inside(top(self.state_dir), path) for top in (os.path.abspath, os.path.realpath))
 
     def check_state(self) -> None:
         """StoreError if the state folder belongs to another user."""
