@@ -16,6 +16,7 @@ from command_lines import run_here
 from hostile.scene import SECRET, Clone, MakeSkill, Scene, executed, outcome, seen, shown_to_model, stdout
 from hostile.table import case, holds
 from prowess import packs
+from prowess.cli.main import main
 from prowess.errors import ModelError, ProwessError, StoreError
 from prowess.models.scripted import ScriptedModel
 from prowess.runtime.runtime import open_runtime
@@ -346,6 +347,26 @@ def test_folder_of_another_user(tmp_path: Path, machine: Path, make_skill: MakeS
     for path in (shared.folder, shared.folder / ".agent"):
         os.chown(path, 54_321, 54_321)
     holds(outcome(here.play(load), "skill_load")["status"] == "ok", "another user decides what is denied")
+
+
+@case(
+    by="clone",
+    tries="have a terminal obey the name of a folder that a person stands in",
+    stopped_by="control and invisible characters of a path are spelled out",
+)
+@pytest.mark.parametrize(
+    "command", ["doctor", "config show --origin", "sessions list", "projects list", "trust --yes", "new helper"]
+)
+def test_name_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str
+) -> None:
+    folder = tmp_path / "p\x1b]0;x\x07\u202e"
+    (folder / ".agent").mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    main(command.split())
+    shown = "".join(capfd.readouterr())
+    assert shown
+    holds(not {"\x1b", "\x07", "\u202e"} & {*shown}, f"a terminal would obey {shown!r}")
 
 
 @case(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,11 @@ from agents import call
 from command_lines import Cli
 from hostile.scene import Clone
 from hostile.table import case, holds
+from prowess.core.events import ApprovalAnswered, RunStarted, UnknownEvent
+from prowess.core.values import SessionKey
+from prowess.stores.sqlite import SqliteEventLog
 from state_places import database_of
+from tiers import leave_out
 
 LOAD = call("skill_load", skill="evil")
 LOCAL = ("--model", "scripted:script.json", "--executor", "local")
@@ -161,6 +167,131 @@ def test_shipped_yes_in_a_session(shipped: Shipped) -> None:
 
 @case(
     by="clone",
+    tries="ship a session whose answered question is one of a child run, or whose last event is one of another run",
+    stopped_by="an import voids the answers of every run of a session",
+)
+@pytest.mark.parametrize("asks", ["child", "parent"])
+def test_shipped_yes_in_a_child_run(shipped: Shipped, asks: str) -> None:
+    session = ("--session", "s")
+    front = "name: evil\ndescription: Helps.\n" + ("run-mode: subagent\n" if asks == "child" else "")
+    shipped.clone.skill("evil", front=front)
+    shipped.become("author")
+    shipped.play(LOAD, shipped.command, words=("go", *session), code=4)
+    (waiting,) = json.loads(shipped.cli.prowess("approvals", "list", "--json"))["waiting"]
+    shipped.cli.prowess("approvals", "answer", waiting["call_id"], "yes", *session)
+    asyncio.run(end_in_another_run(database_of(shipped.clone.folder), asks))
+    shipped.ship()
+    shipped.become("person")
+    shipped.take()
+    replies = [{"text": "done"}] * (2 if asks == "child" else 1)
+    shipped.play(*replies, words=("--resume", *session), code=4)
+    holds(not shipped.ran(), "a stranger's yes ran a command")
+    shipped.cli.prowess("approvals", "answer", waiting["call_id"], "yes", *session)
+    shipped.play(*replies, words=("--resume", *session))
+    assert shipped.ran(), "the person was asked, and said it"
+
+
+async def end_in_another_run(database: Path, asks: str) -> None:
+    """Has the session end with an event of a run that asked nothing."""
+    key = SessionKey(session="s")
+    async with SqliteEventLog(database) as log:
+        events = [envelope async for envelope in log.read(key)]
+        top = events[0].run
+        if asks == "child":
+            forged = replace(events[-1], run=top, event=UnknownEvent(type="later", data={}))
+        else:
+            started = RunStarted(request="go", model="m", parent=top, call="x")
+            forged = replace(events[-1], run="r-child", event=started)
+        await log.append(key, len(events), await log.lease(key), [forged])
+
+
+@case(
+    by="clone",
+    tries="ship a session so long that its import is interrupted before the answers in it are voided",
+    stopped_by="a session is imported at once, with the event that voids its answers, or not at all",
+)
+def test_import_that_is_cut_off(shipped: Shipped) -> None:
+    session = ("--session", "s")
+    shipped.play(LOAD, shipped.command, words=("go", *session), code=4)
+    shipped.cli.prowess("approvals", "answer", "c2", "yes", *session)
+    shipped.ship()
+    shipped.become("person")
+    shipped.play({"text": "done"}, words=("go", "--session", "own"))
+    stop = "CREATE TRIGGER stop BEFORE INSERT ON events WHEN new.line LIKE '%session_imported%'"
+    with closing(sqlite3.connect(database_of(shipped.clone.folder))) as database, database:
+        database.execute(f"{stop} BEGIN SELECT raise(ABORT, 'cut off'); END")
+    shipped.cli.prowess("runs", "import", ".agent/prowess.db", code=1)
+    shipped.cli.prowess("run", *LOCAL, "--resume", *session, code=1)
+    holds(not shipped.ran(), "a stranger's yes ran a command")
+    with closing(sqlite3.connect(database_of(shipped.clone.folder))) as database, database:
+        database.execute("DROP TRIGGER stop")
+    shipped.take()
+    shipped.play({"text": "done"}, words=("--resume", *session), code=4)
+    holds(not shipped.ran(), "a stranger's yes ran a command")
+
+
+@case(
+    by="clone",
+    tries="bring a `-wal` beside the file that a person keeps a store in, with an answer to a question in the store",
+    stopped_by="a `-wal` counts only if it is the one that this home made, by its inode, which is noted",
+)
+def test_wal_beside_a_store(shipped: Shipped, tmp_path: Path) -> None:
+    words = (*LOCAL, "--session", "s", "--store", "runs.db")
+    store, wal = shipped.clone.folder / "runs.db", shipped.clone.folder / "runs.db-wal"
+    shipped.become("person")
+    shipped.clone.write("script.json", json.dumps([LOAD, shipped.command]))
+    shipped.cli.prowess("run", *words, "go", code=4)
+    copy = tmp_path / "theirs" / "runs.db"
+    copy.parent.mkdir()
+    shutil.copy(store, copy)
+
+    async def forge() -> None:
+        async with SqliteEventLog(copy, state_dir=str(copy.parent)) as log:
+            key = SessionKey(session="s")
+            last = [envelope async for envelope in log.read(key)][-1]
+            said = ApprovalAnswered(call_id="c2", answer="once", by="root", capability="skill_run", later=True)
+            forged = replace(last, event=said)
+            await log.append(key, last.seq or 0, await log.lease(key), [forged])
+            shutil.copy(f"{copy}-wal", wal)
+
+    asyncio.run(forge())
+    shipped.clone.write("script.json", json.dumps([{"text": "done"}]))
+    shipped.cli.prowess("run", *words, "--resume", code=1)
+    holds(not shipped.ran(), "a stranger's yes ran a command")
+    assert "[store-foreign-wal]" in shipped.cli.err
+    wal.unlink()
+    shipped.cli.prowess("run", *words, "--resume", code=4)
+    shipped.cli.prowess("approvals", "answer", "c2", "yes", "--session", "s", "--store", "runs.db")
+    shipped.cli.prowess("run", *words, "--resume")
+    assert shipped.ran(), "the person said it"
+
+
+@case(
+    by="clone",
+    tries="bring a link in place of the file of a store, which leads to another store of the person, or to their state",
+    stopped_by="a store is ours where it lies; a link below the folder you stand in, or in a repository, is refused",
+)
+@pytest.mark.parametrize("place", ["state", "new", "named"])
+def test_link_in_place_of_a_store(shipped: Shipped, tmp_path: Path, machine: Path, place: str) -> None:
+    shipped.become("person")
+    store = {"state": ".prowess/other.db", "new": ".prowess/new.db", "named": "named.db"}[place]
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    os.chdir(folder)
+    shipped.clone.write("script.json", json.dumps([{"text": "done"}]))
+    model = ("--model", f"scripted:{shipped.clone.folder / 'script.json'}")
+    if place != "new":
+        shipped.cli.prowess("run", "go", *model, "--store", str(machine / store), "--session", "own")
+    os.chdir(shipped.clone.folder)
+    (shipped.clone.folder / "runs.db").symlink_to(machine / store)
+    for words in (("sessions", "list"), ("run", "go", *model)):
+        shipped.cli.prowess(*words, "--store", "runs.db", code=2)
+        holds("[output-through-link]" in shipped.cli.err, "it was followed")
+    holds((machine / store).exists() == (place != "new"), "a file was made in the person's state")
+
+
+@case(
+    by="clone",
     tries="take the place of a folder whose session waits for an answer that was given already",
     stopped_by="a record belongs to a folder by its inode: in another folder at this path no earlier answer counts",
 )
@@ -182,6 +313,32 @@ def test_folder_in_the_place_of_another(shipped: Shipped, tmp_path: Path) -> Non
     shipped.cli.prowess("approvals", "answer", "c2", "yes", *session)
     shipped.play({"text": "done"}, words=("--resume", *session))
     assert shipped.ran(), "the person says it again"
+
+
+@case(
+    by="clone",
+    tries="lie where a project was before it was moved, and see the workspaces of its sessions",
+    stopped_by="a moved project keeps the name that its workspaces have, and no other project gets this name",
+)
+def test_folder_where_a_project_was(shipped: Shipped, tmp_path: Path) -> None:
+    shipped.become("person")
+    command = f"test -e $WORK_DIR/mine && touch {shipped.mark}; touch $WORK_DIR/mine"
+    script = [LOAD, call("skill_run", skill="evil", command=command), {"text": "done"}]
+    words = ("go", "--session", "s", "--yes", "skill_run")
+    shipped.play(*script, words=words)
+    folder = shipped.clone.folder
+    shutil.copytree(folder, tmp_path / "other")
+    os.chdir(tmp_path)
+    folder.rename(tmp_path / "moved")
+    os.chdir(tmp_path / "moved")
+    shipped.become("person")
+    shipped.cli.prowess("run", *LOCAL, *words)
+    assert shipped.ran(), "the control: moved, its workspace is still its own"
+    (tmp_path / "other").rename(folder)
+    os.chdir(folder)
+    shipped.become("person")
+    shipped.play(*script, words=words)
+    holds(not shipped.ran(), "it is in the workspace of another project")
 
 
 @case(
@@ -225,3 +382,23 @@ def test_edited_expiry(shipped: Shipped) -> None:
     assert "evidence" in shipped.cli.prowess("sessions", "show", "s")
     told = shipped.cli.json("verify", "--all", code=1)
     holds(any("expiry" in (row["why"] or "") for row in told["sessions"]), "nobody tells of the edit")
+
+
+@case(
+    by="neighbour",
+    tries="have made the folder that `PROWESS_STATE_DIR` names before: with a record, approvals and trust",
+    stopped_by="a state folder that belongs to another user is not read; nothing in it is trusted",
+)
+def test_state_folder_of_another_user(shipped: Shipped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        leave_out("only root can give a folder away")
+    state = tmp_path / "state"
+    shipped.become("person")
+    monkeypatch.setenv("PROWESS_STATE_DIR", str(state))
+    shipped.cli.prowess("trust", "--yes")
+    shipped.play({"text": "done"}, words=("go", "--session", "s"))
+    for path in (state, *state.rglob("*")):
+        os.chown(path, 54_321, 54_321)
+    shipped.cli.prowess("sessions", "list", code=1)
+    holds("[state-unavailable]" in shipped.cli.err, "a stranger's record is read")
+    holds("nothing is trusted" in shipped.cli.err, "a stranger decides what is trusted")

@@ -81,6 +81,13 @@ def test_any_other_record_stays_and_is_named(project: Path, whose: str) -> None:
     assert "record-left" in codes
 
 
+def test_a_record_of_more_than_a_gigabyte_is_only_named(project: Path) -> None:
+    old = write_old_record(project, {"s-waits": waiting()})
+    os.truncate(old, (1 << 30) + 4096)  # with a hole, so that it is quickly made
+    assert f"prowess runs import {old}" in run_here(["sessions", "list"], cwd=project).err
+    assert old.exists() and not old.with_name("prowess.db.moved").exists()
+
+
 def test_an_answer_that_was_added_to_a_record_of_this_home_does_not_count(project: Path) -> None:
     yes = ApprovalAnswered(call_id="c1", answer="once", capability="write_file", later=True)
     old = write_old_record(project, {"s-waits": waiting()})

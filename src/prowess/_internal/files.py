@@ -5,6 +5,7 @@ A JSON file in the user's folder has one writer at a time, and a broken one is k
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -126,6 +127,13 @@ def make_passable(folder: str) -> None:
                 raise
 
 
+def check_owner(folder: str) -> None:
+    """PermissionError if the folder belongs to another user, who can write what is read in it."""
+    owner = os.stat(folder).st_uid
+    if hasattr(os, "geteuid") and owner != os.geteuid():
+        raise PermissionError(errno.EPERM, f"it belongs to user {owner}")
+
+
 # --- JSON files of the user -------------------------------------------------------------------------------------------
 
 _LIMIT_BYTES = 16 << 20
@@ -146,8 +154,11 @@ class UserFile(NamedTuple):
     def read(self) -> dict[str, Any]:
         """Reads the file. FileNotFoundError if it does not exist; OSError, ValueError or RecursionError if it cannot be
         read."""
-        self._check_folder()
-        data = read_regular(self.path, _LIMIT_BYTES, follow=True)
+        try:
+            self._check_folder()
+            data = read_regular(self.path, _LIMIT_BYTES, follow=True)
+        except NotADirectoryError as error:  # there is no home, or a file is in the way of its folder
+            raise FileNotFoundError(error.errno, error.strerror, self.path) from error
         if len(data) > _LIMIT_BYTES:
             raise ValueError(f"it is larger than {_LIMIT_BYTES} bytes")
         store: Any = json.loads(data)
@@ -165,11 +176,9 @@ class UserFile(NamedTuple):
 
     def _check_folder(self) -> None:
         """PermissionError if somebody else could have written the file."""
-        found = os.stat(self.folder)
-        if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
-            raise PermissionError(1, f"its folder {self.folder} belongs to user {found.st_uid}")
-        if hasattr(os, "geteuid") and found.st_mode & 0o022:
-            raise PermissionError(1, f"others can write to its folder; run: chmod go-w {self.folder}")
+        check_owner(self.folder)
+        if hasattr(os, "geteuid") and os.stat(self.folder).st_mode & 0o022:
+            raise PermissionError(errno.EPERM, f"others can write to its folder; run: chmod go-w {self.folder}")
 
     def move_aside(self) -> str:
         """Renames a broken file instead of overwriting it, and returns its new path. The caller holds the lock."""

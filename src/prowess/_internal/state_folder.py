@@ -13,7 +13,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Literal
 
-from prowess._internal.files import read_regular, write_whole
+from prowess._internal.files import check_owner, read_regular, write_whole
 from prowess.errors import ConfigError, StoreError
 
 RUN_DATA = (
@@ -108,8 +108,7 @@ def make_own_folder(path: str) -> None:
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(20, "it is a link or a file, and no folder")
-    if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
-        raise PermissionError(1, f"it belongs to user {found.st_uid}")
+    check_owner(path)
     if found.st_mode & 0o077:
         os.chmod(path, 0o700)
     if not os.access(path, os.W_OK | os.X_OK):

@@ -76,11 +76,17 @@ def store_of_project(places: ConfigPlaces) -> str:
     if not is_project(places):
         return os.path.realpath(os.path.join(places.state_dir, DATABASE))
     info = read_info(state_path(places))
+    if info is None and (moved := _find_moved(places)):  # it is taken along when the store is opened
+        _, info = moved
     return info.store if info else _first_name(places)
 
 
 def _first_name(places: ConfigPlaces) -> str:
-    return os.path.join(os.path.realpath(places.project), ".agent", DATABASE)
+    """Returns a name that no other project has: one that was moved away from here kept its name, and its workspaces."""
+    name = os.path.join(os.path.realpath(places.project), ".agent", DATABASE)
+    if any(info is not None and info.store == name for _, info in list_projects(places.state_dir)):
+        return f"{name}-{os.stat(places.project).st_ino}"
+    return name
 
 
 def make_state(places: ConfigPlaces) -> str:
@@ -129,24 +135,34 @@ def settle_state(places: ConfigPlaces, tell: Callable[[str], object]) -> str:
 
 
 def _take_along(places: ConfigPlaces, folder: str, project: str, tell: Callable[[str], object]) -> ProjectInfo | None:
-    """Takes the state of a project along that was moved here: the same inode, and nothing at its old path."""
-    here = identify(project)
+    """Takes the state of a project along that was moved here."""
+    found = _find_moved(places, tell)
+    if found is None:
+        return None
+    name, info = found
+    with locked_projects(places.state_dir):
+        if os.path.lexists(folder):
+            return read_info(folder)
+        os.rename(folder_of(places.state_dir, name), folder)
+        moved = info._replace(path=project)
+        write_info(folder, moved)
+    tell(f"The record of {visible(info.path)} was taken along to {visible(project)}.")
+    return moved
+
+
+def _find_moved(
+    places: ConfigPlaces, tell: Callable[[str], object] = lambda text: None
+) -> tuple[str, ProjectInfo] | None:
+    """Finds the state of a project that was moved here: the same folder, and nothing at its old path."""
+    here = identify(places.project)
     for name, info in list_projects(places.state_dir):
         if info is None or (info.device, info.inode) != here[:2] or os.path.lexists(info.path):
             continue
-        if not info.is_at(here):
-            if not here.generation:
-                what = f"{visible(project)} may be {visible(info.path)}, which has gone."
-                tell(f"{what} If so: prowess projects adopt {visible(shlex.quote(info.path))}")
-            continue
-        with locked_projects(places.state_dir):
-            if os.path.lexists(folder):
-                return read_info(folder)
-            os.rename(folder_of(places.state_dir, name), folder)
-            moved = info._replace(path=project)
-            write_info(folder, moved)
-        tell(f"The record of {visible(info.path)} was taken along to {visible(project)}.")
-        return moved
+        if info.is_at(here):
+            return name, info
+        if not here.generation:
+            what = f"{visible(os.path.realpath(places.project))} may be {visible(info.path)}, which has gone."
+            tell(f"{what} If so: prowess projects adopt {visible(shlex.quote(info.path))}")
     return None
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from prowess._internal.named_paths import result_folder
 from prowess._internal.plugins import PluginTable
 from prowess._internal.state_folder import find_meant, find_scheme
 from prowess.core.values import SessionKey
@@ -92,6 +93,7 @@ def open_store(config: Config, places: ConfigPlaces) -> EventLog:
 
             since = max(since, look_at_old_record(places, print_problem))
         return SqliteEventLog(path, state_dir=places.state_dir, prepare=prepare, answers_since=since)
+    result_folder(places.cwd, path)  # a link of a clone could lead to another store of the person
     if OwnStores(places.state_dir).is_foreign(path):
         from prowess.stores.foreign_sqlite import open_foreign
 

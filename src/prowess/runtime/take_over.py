@@ -33,8 +33,11 @@ from prowess.runtime.project_state import (
     state_path,
     write_info,
 )
+from prowess.stores.foreign_copy import BOUNDS
 from prowess.stores.foreign_sqlite import ForeignCopy
 
+# Nobody asked to read it: a larger one, which a clone may bring, is only named.
+_BOUNDS = BOUNDS._replace(db_bytes=1 << 30, wal_bytes=256 << 20)
 _SESSIONS = "SELECT tenant, app, user, session, seq, hash FROM sessions"
 _LINES = "SELECT line FROM events WHERE tenant = ? AND app = ? AND user = ? AND session = ? ORDER BY seq"
 
@@ -122,7 +125,7 @@ class Examined(NamedTuple):
 def _examine(places: ConfigPlaces, path: str) -> Examined:
     marks = Marks(places.state_dir, os.path.join(places.project, ".agent", DATABASE))
     try:
-        with ForeignCopy(path) as copy:
+        with ForeignCopy(path, bounds=_BOUNDS) as copy:
             return copy.run(partial(_examine_all, marks=marks))
     except StoreError as error:
         if error.code == "store-foreign-changing":
@@ -137,8 +140,12 @@ def _examine_all(connection: sqlite3.Connection, marks: Marks) -> Examined:
         key = SessionKey(tenant=names[0], app=names[1], user=names[2], session=names[3])
         lines = (str(row[0]) for row in connection.execute(_LINES, names))
         read: list[str] = []
+        size = 0
         for line in lines:
             read.append(line)
+            size += len(line)
+            if size > _BOUNDS.session_bytes:
+                return Examined(False, False)
         answers &= verify_chain(read, ChainHead(seq=seq, hash=last), key=key).valid
         for fits, is_start in _marked(read, key, marks):
             if is_start and not fits:

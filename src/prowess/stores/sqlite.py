@@ -20,6 +20,7 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TypeVar
@@ -161,6 +162,7 @@ class SqliteEventLog:
         self._thread = OneThread("prowess-log")
         self._heads: dict[SessionKey, ChainHead] = {}  # heads after our last writes; only a guess, always checked
         self._connection: sqlite3.Connection | None = None
+        self._stores: OwnStores | None = None  # that the file is noted in, if it lies outside the state folder
         self._identity: tuple[int, int] | None = None
         self._closed = False
 
@@ -306,7 +308,23 @@ class SqliteEventLog:
         return self._connection
 
     def _open(self) -> sqlite3.Connection:
-        own = self._make_sure_of_file()
+        """Opens the file, and makes it if it is missing. StoreError if it lies outside the state folder, and this home
+        did not make it."""
+        stores = OwnStores(self._state_dir)
+        if stores.is_in_state(self.path):
+            stores.check_state()
+            self._prepare()
+            _make_private_file(self.path)
+            return self._open_own(None)
+        if not os.path.lexists(self.path):
+            _make_folder(self.path)
+            stores.create(self.path, self._write_new)
+        with stores.opening(self.path) as own:
+            connection = self._open_own(own)
+        self._stores = stores
+        return connection
+
+    def _open_own(self, own: OwnStore | None) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self.path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False
         )
@@ -323,30 +341,6 @@ class SqliteEventLog:
             if not opened:
                 connection.close()
         return connection
-
-    def _make_sure_of_file(self) -> OwnStore | None:
-        """Makes the file if it is missing. Returns its entry if it lies outside the state folder. StoreError if this
-        home did not make it."""
-        stores = OwnStores(self._state_dir)
-        if stores.is_in_state(self.path):
-            self._prepare()
-            _make_private_file(self.path)
-            return None
-        if not os.path.lexists(self.path):
-            _make_folder(self.path)
-            stores.create(self.path, self._write_new)
-        own = stores.find(self.path)
-        # Our files use WAL from their first byte, so a rollback journal beside one is somebody else's, and SQLite would
-        # obey it: it can name other files, which are then deleted.
-        if own is None:
-            raise store_foreign(self.path)
-        if os.path.lexists(f"{self.path}-journal"):
-            raise StoreError(
-                f"{self.path}-journal lies beside the record, and Prowess never makes one.",
-                code="store-foreign-journal",
-                hint="Somebody else put it there. Remove it: SQLite would change the record as it says.",
-            )
-        return own
 
     def _write_new(self, path: str, id: str) -> None:
         _make_private_file(path)
@@ -373,9 +367,13 @@ class SqliteEventLog:
                 time.sleep(0.005)
 
     def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if self._stores is not None:
+            with suppress(StoreError, OSError), self._stores.closing(self.path):  # a home that is gone keeps no note
+                connection.close()
+        connection.close()
 
 
 def _check_identity(connection: sqlite3.Connection, path: str, own: OwnStore) -> None:

@@ -217,7 +217,7 @@ class Conversation:
             self._runs[envelope.run] = event.parent
             if event.parent is not None and self._runs.get(event.parent, "") is None:
                 self._note_child(event, envelope.run)
-        if self._runs.get(envelope.run) is None:
+        if self._runs.get(envelope.run) is None or isinstance(event, SessionImported):  # that is for all runs
             self._apply_recorded(envelope)
         elif isinstance(event, ModelReplied):
             self._note_calls(event)
@@ -233,7 +233,7 @@ class Conversation:
         self._runs = dict.fromkeys(runs)
         for envelope in envelopes:
             event = envelope.event
-            if envelope.run in runs:
+            if envelope.run in runs or isinstance(event, SessionImported):
                 self._apply_recorded(envelope)
             elif isinstance(event, RunStarted) and event.parent in runs:
                 self._note_child(event, envelope.run)
@@ -246,7 +246,7 @@ class Conversation:
     def _apply_recorded(self, envelope: Envelope) -> None:
         """Applies a recorded event. An answer that was not asked for, or not given in this home, does not count."""
         event = envelope.event
-        self.run = envelope.run
+        self.run = self.run if isinstance(event, SessionImported) else envelope.run
         self.apply(event)
         if isinstance(event, ApprovalAnswered):
             counts = event.asked and self._vouches(envelope)

@@ -53,7 +53,7 @@ def command(call: Call, action: str, origin: bool, only_set: bool) -> int:
             call.screen.fields(rows)
         call.screen.findings(findings)
         trusted = _trusted(call, runtime)
-        call.screen.note(f"\nProject {runtime.places.project} ({trusted})")
+        call.screen.note(f"\nProject {visible(runtime.places.project)} ({visible(trusted)})")
         call.screen.note(f"Record, artifacts and eval runs: {visible(state_path(runtime.places))}")
     return 0
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from prowess.cli.app import Call, cli_command
+from prowess.core.findings import visible
 from prowess.runtime.config import find_places
 from prowess.runtime.services.scaffold import write_skill
 
@@ -45,6 +46,6 @@ def command(call: Call, name: str, to: str | None, description: str | None) -> i
         }
         call.screen.document(document)
     else:
-        call.screen.text(made.file)
-        call.screen.note(f"Write its description and steps, then run: prowess validate {made.folder}")
+        call.screen.text(visible(made.file))
+        call.screen.note(f"Write its description and steps, then run: prowess validate {visible(made.folder)}")
     return 0

@@ -166,7 +166,7 @@ def _confirm(question: str) -> None:
 
 def _done(call: Call, kind: Literal["folder", "url"], place: str, content: TrustPreview, done: str = "Trusted") -> int:
     if not call.screen.is_json:
-        call.screen.note(f"{done}: {place}. Take it back with: prowess trust --revoke {place}")
+        call.screen.note(f"{done}: {visible(place)}. Take it back with: prowess trust --revoke {visible(place)}")
         return 0
     skills = [entry.name for entry in content.catalog]
     document: TrustGivenDocument = {

@@ -79,7 +79,7 @@ def _show_roots(call: Call, roots: Sequence[DoctorRoot]) -> None:
             _show_root(call, root)
     if absent:
         places = count(len(absent), "default place")
-        named = ", ".join(absent)
+        named = visible(", ".join(absent))
         call.screen.text(f"  {places} not there: {named}")
 
 
@@ -167,7 +167,7 @@ def _word(value: Any) -> str:
         return ", ".join(f"{name}: {_word(on)}" for name, on in table.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return visible(str(value))
 
 
 # --- executors --------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from prowess._internal.paths import user_path
 from prowess.core.events import PLACE, Envelope, SessionImported, UnknownEvent, render_at
 from prowess.core.ports import EventLog
-from prowess.core.values import Lease, SessionKey
+from prowess.core.values import SessionKey
 from prowess.errors import ConfigError
 from prowess.records.audit import SessionRecord, check_session, read_session
 from prowess.records.sessions import all_sessions
@@ -22,8 +22,6 @@ from prowess.runtime.storage import open_store
 from prowess.runtime.take_over import find_old_record
 from prowess.stores.foreign_sqlite import open_foreign
 from prowess.workspace.session_folder import hold_session
-
-_AT_ONCE = 200  # events of one append
 
 ImportStatus = Literal["imported", "already-there", "conflict", "damaged"]
 
@@ -99,41 +97,23 @@ async def _import(log: EventLog, key: SessionKey, record: SessionRecord, source:
     events = [
         _as_it_is(envelope, line.data or {}) for envelope, line in zip(record.envelopes, record.lines, strict=True)
     ]
-    problem = await _append(log, key, lease, events, head)
-    if problem is None and source is not None and events:
-        last = events[-1]
-        event = SessionImported(source=source, events=len(events))
-        ended = Envelope(
-            at=render_at(datetime.now(UTC)),
-            tenant=key.tenant,
-            app=key.app,
-            user=key.user,
-            session=key.session,
-            run=last.run,
-            event=event,
-        )
-        await log.append(key, len(events), lease, [ended])
-    if problem is not None:
+    ending = [_imported(events[-1], SessionImported(source=source, events=len(events)))] if source and events else []
+    # All at once: a kill in between must not leave answers of somebody else without the event that voids them.
+    stored = await log.append(key, 0, lease, [*events, *ending])
+    if head is not None and stored[len(events) - 1].hash != head:
         await log.delete(key)
-        return ImportedSession(key, len(events), "damaged", problem)
+        return ImportedSession(key, len(events), "damaged", "it has fields that this release does not know")
     return ImportedSession(key, len(events), "imported")
+
+
+def _imported(last: Envelope, event: SessionImported) -> Envelope:
+    return replace(last, at=render_at(datetime.now(UTC)), event=event, seq=None, prev=None, hash=None)
 
 
 def _as_it_is(envelope: Envelope, data: Mapping[str, Any]) -> Envelope:
     """Returns the event with the fields that its line has: the chain is over them, and today an event has others."""
     fields = {name: value for name, value in data.items() if name not in PLACE}
     return replace(envelope, event=UnknownEvent(type=str(data["type"]), data=fields))
-
-
-async def _append(
-    log: EventLog, key: SessionKey, lease: Lease, events: Sequence[Envelope], head: str | None
-) -> str | None:
-    """Appends the events as they are. Returns why the result is not what was read."""
-    last = None
-    for start in range(0, len(events), _AT_ONCE):
-        stored = await log.append(key, start, lease, events[start : start + _AT_ONCE])
-        last = stored[-1].hash
-    return None if last == head else "it has fields that this release does not know"
 
 
 async def _hash_at(log: EventLog, key: SessionKey, seq: int) -> str | None:
