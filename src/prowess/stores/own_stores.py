@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from prowess._internal.files import UserFile
+from prowess._internal.files import UserFile, read_regular
 from prowess._internal.paths import is_inside
 from prowess._internal.state_folder import find_state_dir, make_state_dir, state_unavailable
 from prowess.errors import StoreError
 
 SCHEMA = "prowess.stores/1"
+_MOST_GONE = 100
+_BITS_WITHIN = 256 * 1024  # bytes; our table of one row is made with the file
 
 
 class OwnStore(NamedTuple):
@@ -35,8 +37,8 @@ class OwnStores:
         self._file = UserFile(self.state_dir, "stores", SCHEMA)
 
     def is_in_state(self, path: str) -> bool:
-        """True for a file in the state folder."""
-        return is_inside(os.path.realpath(self.state_dir), os.path.realpath(path))
+        """True for a file in the state folder, or below a link in it: that is refused when its folder is made."""
+        return any(is_inside(full(self.state_dir), full(path)) for full in (os.path.abspath, os.path.realpath))
 
     def find(self, path: str) -> OwnStore | None:
         """Returns the entry of the file at this path, or None if this home did not make it. A file that the person
@@ -50,7 +52,7 @@ class OwnStores:
             if entry.inode != found.st_ino:
                 continue
             is_moved = entry.device == found.st_dev and not os.path.lexists(entry.path)
-            if entry.path == real or is_moved:
+            if (entry.path == real or is_moved) and _has_bits(path, entry.id):
                 return entry
         return None
 
@@ -76,12 +78,21 @@ class OwnStores:
                     with suppress(OSError):
                         os.unlink(temporary + end)
 
+    def note_place(self, entry: OwnStore, path: str) -> None:
+        """Notes where the person moved a file, so that it stays ours when something else gets its old place."""
+        real = os.path.realpath(path)
+        if entry.path != real:
+            with self._locked():
+                self._add(entry._replace(path=real))
+
     def _read(self) -> list[OwnStore]:
         try:
             rows: Any = self._file.read()["stores"]
             return [OwnStore(str(r["id"]), str(r["path"]), int(r["device"]), int(r["inode"])) for r in rows]
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except PermissionError as error:
+            raise state_unavailable(self.state_dir, error) from error
         except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
             raise StoreError(
                 f"{self._file.path} cannot be read: {error}.",
@@ -91,8 +102,11 @@ class OwnStores:
             ) from error
 
     def _add(self, entry: OwnStore) -> None:
-        """Adds an entry, and drops those whose file is gone. The caller holds the lock."""
-        kept = [each for each in self._read() if each.path != entry.path and os.path.lexists(each.path)]
+        """Adds an entry. Of those whose file is gone, the last ones are kept: it may have been moved. The caller holds
+        the lock."""
+        others = [each for each in self._read() if each.path != entry.path and each.id != entry.id]
+        gone = [each for each in others if not os.path.lexists(each.path)]
+        kept = [each for each in others if each not in gone[:-_MOST_GONE]]
         self._file.write({"stores": [each._asdict() for each in (*kept, entry)]})
 
     @contextmanager
@@ -103,6 +117,14 @@ class OwnStores:
                 yield
         except PermissionError as error:
             raise state_unavailable(self.state_dir, error) from error
+
+
+def _has_bits(path: str, id: str) -> bool:
+    """Looks for the bits without SQLite: the number of a removed file is given to another one soon."""
+    try:
+        return id.encode() in read_regular(path, _BITS_WITHIN, follow=True)
+    except OSError:
+        return True  # opening it says why
 
 
 def _place(temporary: str, path: str) -> None:

@@ -137,7 +137,7 @@ class SqliteEventLog:
     """Event log in a file. The file is opened or created on first use, or by `async with`. Close it after use.
 
     - `state_dir`: state folder of the person whose file it is; the default is the one that the environment names.
-    - `prepare`: called before the file is made, to make its folder.
+    - `prepare`: called before a file in the state folder is opened, to make and check its folder.
     - `answers_since`: a question or an answer of an earlier time does not count; "" means that all of them count, None
       that none does.
     """
@@ -315,6 +315,7 @@ class SqliteEventLog:
             connection.execute("PRAGMA trusted_schema = OFF")
             if own is not None:
                 _check_identity(connection, self.path, own)
+                OwnStores(self._state_dir).note_place(own, self.path)
             self._use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
             migrate(connection, self.path, self._now())
@@ -329,8 +330,7 @@ class SqliteEventLog:
         home did not make it."""
         stores = OwnStores(self._state_dir)
         if stores.is_in_state(self.path):
-            if not os.path.lexists(self.path):
-                self._prepare()
+            self._prepare()
             _make_private_file(self.path)
             return None
         if not os.path.lexists(self.path):
