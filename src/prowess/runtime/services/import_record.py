@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
@@ -11,9 +11,10 @@ from typing import Any, Literal, NamedTuple
 from prowess._internal.paths import user_path
 from prowess.core.events import PLACE, Envelope, SessionImported, UnknownEvent, render_at
 from prowess.core.ports import EventLog
-from prowess.core.values import Lease, SessionKey
-from prowess.errors import ConfigError
+from prowess.core.values import SessionKey
+from prowess.errors import ConfigError, StoreError
 from prowess.records.audit import SessionRecord, check_session, read_session
+from prowess.records.chain import GENESIS, link
 from prowess.records.sessions import all_sessions
 from prowess.runtime.project_state import note_taken
 from prowess.runtime.runtime import Runtime
@@ -22,8 +23,6 @@ from prowess.runtime.storage import open_store
 from prowess.runtime.take_over import find_old_record
 from prowess.stores.foreign_sqlite import open_foreign
 from prowess.workspace.session_folder import hold_session
-
-_AT_ONCE = 200  # events of one append
 
 ImportStatus = Literal["imported", "already-there", "conflict", "damaged"]
 
@@ -95,45 +94,38 @@ async def _import(log: EventLog, key: SessionKey, record: SessionRecord, source:
         status: ImportStatus = "already-there" if is_known else "conflict"
         why = None if is_known else "the store has another session of this name"
         return ImportedSession(key, len(record.lines), status, why)
-    lease = await log.lease(key, owner=f"prowess runs import, pid {os.getpid()}")
     events = [
         _as_it_is(envelope, line.data or {}) for envelope, line in zip(record.envelopes, record.lines, strict=True)
     ]
-    problem = await _append(log, key, lease, events, head)
-    if problem is None and source is not None and events:
-        last = events[-1]
-        event = SessionImported(source=source, events=len(events))
-        ended = Envelope(
-            at=render_at(datetime.now(UTC)),
-            tenant=key.tenant,
-            app=key.app,
-            user=key.user,
-            session=key.session,
-            run=last.run,
-            event=event,
-        )
-        await log.append(key, len(events), lease, [ended])
-    if problem is not None:
-        await log.delete(key)
-        return ImportedSession(key, len(events), "damaged", problem)
+    try:
+        _, hashes = link(key, GENESIS, events)
+    except StoreError as error:
+        return ImportedSession(key, len(events), "damaged", error.message)
+    if hashes and hashes[-1] != head:
+        return ImportedSession(key, len(events), "damaged", "it has fields that this release does not know")
+    lease = await log.lease(key, owner=f"prowess runs import, pid {os.getpid()}")
+    ended = [] if source is None or not events else [_note_import(key, events[-1].run, source, len(events))]
+    # One append, which is whole or not at all: without its last event, the answers in the session would count.
+    await log.append(key, 0, lease, [*events, *ended])
     return ImportedSession(key, len(events), "imported")
+
+
+def _note_import(key: SessionKey, run: str, source: str, events: int) -> Envelope:
+    return Envelope(
+        at=render_at(datetime.now(UTC)),
+        tenant=key.tenant,
+        app=key.app,
+        user=key.user,
+        session=key.session,
+        run=run,
+        event=SessionImported(source=source, events=events),
+    )
 
 
 def _as_it_is(envelope: Envelope, data: Mapping[str, Any]) -> Envelope:
     """Returns the event with the fields that its line has: the chain is over them, and today an event has others."""
     fields = {name: value for name, value in data.items() if name not in PLACE}
     return replace(envelope, event=UnknownEvent(type=str(data["type"]), data=fields))
-
-
-async def _append(
-    log: EventLog, key: SessionKey, lease: Lease, events: Sequence[Envelope], head: str | None
-) -> str | None:
-    """Appends the events as they are. Returns why the result is not what was read."""
-    last = None
-    for start in range(0, len(events), _AT_ONCE):
-        stored = await log.append(key, start, lease, events[start : start + _AT_ONCE])
-        last = stored[-1].hash
-    return None if last == head else "it has fields that this release does not know"
 
 
 async def _hash_at(log: EventLog, key: SessionKey, seq: int) -> str | None:
