@@ -146,7 +146,10 @@ class UserFile(NamedTuple):
     def read(self) -> dict[str, Any]:
         """Reads the file. FileNotFoundError if it does not exist; OSError, ValueError or RecursionError if it cannot be
         read."""
-        data = read_regular(self.path, _LIMIT_BYTES, follow=True)
+        try:
+            data = read_regular(self.path, _LIMIT_BYTES, follow=True)
+        except NotADirectoryError as error:  # there is no home, or a file is in the way of its folder
+            raise FileNotFoundError(error.errno, error.strerror, self.path) from error
         if len(data) > _LIMIT_BYTES:
             raise ValueError(f"it is larger than {_LIMIT_BYTES} bytes")
         store: Any = json.loads(data)

@@ -89,7 +89,7 @@ class OwnStores:
         try:
             rows: Any = self._file.read()["stores"]
             return [OwnStore(str(r["id"]), str(r["path"]), int(r["device"]), int(r["inode"])) for r in rows]
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return []
         except PermissionError as error:
             raise state_unavailable(self.state_dir, error) from error
