@@ -52,13 +52,16 @@ class OwnStores:
             if entry.inode != found.st_ino:
                 continue
             is_moved = entry.device == found.st_dev and not os.path.lexists(entry.path)
-            if (entry.path == real or is_moved) and _has_bits(path, entry.id):
+            if entry.path == real or (is_moved and _has_bits(path, entry.id)):
                 return entry
         return None
 
     def is_foreign(self, path: str) -> bool:
         """True for an existing file that this home did not make."""
-        return os.path.lexists(path) and not self.is_in_state(path) and self.find(path) is None
+        if not os.path.lexists(path) or self.is_in_state(path):
+            return False
+        entry = self.find(path)
+        return entry is None or not _has_bits(path, entry.id)
 
     def create(self, path: str, make: Callable[[str, str], None]) -> None:
         """Makes the file whole or not at all: `make(temporary path, id)` writes it beside its place."""
