@@ -465,6 +465,12 @@ def db(tmp_path: Path) -> Path:
     return tmp_path / "folder" / "prowess.db"
 
 
+@pytest.fixture
+def own_db(machine: Path) -> Path:
+    """A place in the state folder of this home, where a file is ours whoever made it."""
+    return machine / ".prowess" / "folder" / "prowess.db"
+
+
 def fill(db: Path, *given: str) -> None:
     async def go() -> None:
         async with opened(db) as log:
@@ -683,12 +689,13 @@ def test_a_locked_file_is_busy_and_then_free(db: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"no database, but long enough to look like one" * 100, b"SQLite format 3\x00" + b"\xff" * 5000]
 )
-def test_a_file_that_is_no_database_is_left_as_it_is(db: Path, content: bytes) -> None:
-    db.parent.mkdir()
-    db.write_bytes(content)
-    assert failure(db, lambda log: log.lease(KEY)).code == "store-corrupt"
-    assert db.read_bytes() == content
-    assert [path.name for path in db.parent.iterdir()] == ["prowess.db"]
+def test_a_file_that_is_no_database_is_left_as_it_is(db: Path, own_db: Path, content: bytes) -> None:
+    for place, code in ((own_db, "store-corrupt"), (db, "store-foreign")):
+        place.parent.mkdir(parents=True)
+        place.write_bytes(content)
+        assert failure(place, lambda log: log.lease(KEY)).code == code
+        assert place.read_bytes() == content
+        assert [path.name for path in place.parent.iterdir()] == ["prowess.db"]
 
 
 def test_a_schema_that_is_not_even_text_is_said_to_be_damaged(db: Path) -> None:
@@ -864,9 +871,10 @@ def test_a_newer_file_is_left_as_it_is(db: Path) -> None:
     assert db.read_bytes() == before
 
 
-def test_a_file_of_the_first_release_is_brought_up_to_date(db: Path) -> None:
+def test_a_file_of_the_first_release_is_brought_up_to_date(own_db: Path) -> None:
     """Its sessions have no expiry. What they have is kept."""
-    db.parent.mkdir()
+    db = own_db
+    db.parent.mkdir(parents=True)
     sealed, lines = seal(KEY, GENESIS, notes("a", "b"))
     with closing(sqlite3.connect(db, isolation_level=None)) as connection:
         connection.execute("CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT, applied_at TEXT)")
@@ -883,16 +891,18 @@ def test_a_file_of_the_first_release_is_brought_up_to_date(db: Path) -> None:
     assert [process.returncode for process in processes] == [0] * 3
     assert stored(db) == ["a", "b"]
     with closing(sqlite3.connect(db)) as connection:
-        assert connection.execute("SELECT number FROM migrations").fetchall() == [(1,), (2,), (3,)]
+        assert connection.execute("SELECT number FROM migrations").fetchall() == [(n + 1,) for n in range(len(SQLITE))]
 
 
-def test_an_expiry_that_an_older_release_set_still_holds(db: Path) -> None:
+def test_an_expiry_that_an_older_release_set_still_holds(own_db: Path) -> None:
     """Which did not link it to the chain."""
+    db = own_db
     fill(db, "a")
     for statement in (
         "ALTER TABLE sessions DROP COLUMN expiry_after",
         "ALTER TABLE sessions DROP COLUMN expiry_link",
-        "DELETE FROM migrations WHERE number = 3",
+        "DROP TABLE identity",
+        "DELETE FROM migrations WHERE number >= 3",
         f"UPDATE sessions SET expires_at = '{PAST}'",
     ):
         change(db, statement)
@@ -904,19 +914,23 @@ def test_an_expiry_that_an_older_release_set_still_holds(db: Path) -> None:
     asyncio.run(go())
 
 
-def test_a_database_of_something_else_is_left_as_it_is(db: Path) -> None:
-    db.parent.mkdir()
-    with closing(sqlite3.connect(db)) as connection:
-        connection.execute("CREATE TABLE bookmarks (url TEXT)")
-    assert failure(db, lambda log: log.lease(KEY)).code == "store-not-prowess"
-    with closing(sqlite3.connect(db)) as connection:
-        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("bookmarks",)]
+def test_a_database_of_something_else_is_left_as_it_is(db: Path, own_db: Path) -> None:
+    for place, code in ((own_db, "store-not-prowess"), (db, "store-foreign")):
+        place.parent.mkdir(parents=True)
+        change(place, "CREATE TABLE bookmarks (url TEXT)")
+        before = place.read_bytes()
+        assert failure(place, lambda log: log.lease(KEY)).code == code
+        with closing(sqlite3.connect(place)) as connection:
+            assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("bookmarks",)]
+    assert place.read_bytes() == before
 
 
-def test_a_folder_or_a_file_in_the_way_is_said_to_be(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert failure(tmp_path, lambda log: log.lease(KEY)).code == "store-unavailable"
-    assert failure(tmp_path / "file" / "db", lambda log: log.lease(KEY)).code == "store-unavailable"
+def test_a_folder_or_a_file_in_the_way_is_said_to_be(tmp_path: Path, own_db: Path) -> None:
+    for parent, code in ((own_db.parent, "store-unavailable"), (tmp_path, "store-foreign")):
+        (parent / "db").mkdir(parents=True)
+        (parent / "file").write_text("")
+        assert failure(parent / "db", lambda log: log.lease(KEY)).code == code
+        assert failure(parent / "file" / "db", lambda log: log.lease(KEY)).code == "store-unavailable"
 
 
 def test_its_folder_is_private_whatever_the_umask_says(db: Path) -> None:
@@ -960,8 +974,9 @@ asyncio.run(main())
 """
 
 
-def test_a_read_only_file_is_said_to_be() -> None:
+def test_a_read_only_file_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("PROWESS_STATE_DIR", folder)  # of both users: else the file is somebody else's to one
         db = Path(folder, "prowess.db")
         fill(db, "a")
         db.chmod(0o444)

@@ -50,8 +50,8 @@ def db(tmp_path: Path) -> Path:
     return path
 
 
-async def write(path: Path, *keys: SessionKey) -> None:
-    log = SqliteEventLog(path)
+async def write(path: Path, *keys: SessionKey, state_dir: Path | None = None) -> None:
+    log = SqliteEventLog(path, state_dir=None if state_dir is None else str(state_dir))
     try:
         for key in keys or (KEY, SessionKey(session="t", tenant="other")):
             lease = await log.lease(key)
@@ -112,7 +112,7 @@ def as_own(path: Path, tmp_path: Path) -> Texts:
     """All lines as our own log reads them, from a copy of the folder."""
 
     async def go() -> Texts:
-        log = SqliteEventLog(tmp_path / "own" / path.name)
+        log = SqliteEventLog(tmp_path / "own" / path.name, state_dir=str(tmp_path / "own"))
         try:
             return await lines_of(log)
         finally:
@@ -150,7 +150,7 @@ def test_every_schema_that_was_ever_written_is_read(version: int, tmp_path: Path
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         migrate(connection, str(path), "then", SQLITE[:version])
     shutil.copy(path, tmp_path / "filled.db")
-    asyncio.run(write(tmp_path / "filled.db"))
+    asyncio.run(write(tmp_path / "filled.db", state_dir=tmp_path))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("ATTACH ? AS filled", (str(tmp_path / "filled.db"),))
         connection.execute("INSERT INTO events SELECT * FROM filled.events")
@@ -187,13 +187,12 @@ def test_nothing_is_left_of_a_copy_even_after_a_kill(db: Path, copies: Path) -> 
 # --- what is never done
 
 
-@pytest.mark.parametrize("write_to", ["lease", "append", "expire", "prune", "delete"])
+@pytest.mark.parametrize("write_to", ["lease", "append", "expire", "delete"])
 def test_it_is_never_written(db: Path, copies: Path, write_to: str) -> None:
     attempts: dict[str, Callable[[ForeignLog], Awaitable[object]]] = {
         "lease": lambda log: log.lease(KEY),
         "append": lambda log: log.append(KEY, 3, Lease(key=KEY, token=1, owner=""), [note(KEY, "d")]),
         "expire": lambda log: log.expire(KEY, None),
-        "prune": lambda log: log.prune_expired(),
         "delete": lambda log: log.delete(KEY),
     }
 
@@ -203,6 +202,7 @@ def test_it_is_never_written(db: Path, copies: Path, write_to: str) -> None:
                 await attempts[write_to](log)
             assert caught.value.code == "store-foreign"
             assert f"prowess runs import {db}" in (caught.value.hint or "")
+            assert await log.prune_expired() == 0
 
     with untouched(db.parent):
         asyncio.run(go())
@@ -313,7 +313,7 @@ _EDIT_SCHEMA = "PRAGMA writable_schema = ON"
         [_EDIT_SCHEMA, "UPDATE sqlite_master SET sql = CAST(sql AS BLOB) WHERE name = 'counters'"],
         [_EDIT_SCHEMA, "UPDATE sqlite_master SET type = NULL WHERE name = 'counters'"],
         ["DELETE FROM migrations WHERE number = 3"],
-        ["INSERT INTO migrations VALUES (4, 'of tomorrow', '')"],
+        [f"INSERT INTO migrations VALUES ({len(SQLITE) + 1}, 'of tomorrow', '')"],
         [f"CREATE TABLE t{number} (a)" for number in range(200)],
         ["PRAGMA page_size = 512", "PRAGMA journal_mode = DELETE", "VACUUM"],
     ],

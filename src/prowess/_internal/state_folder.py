@@ -48,7 +48,7 @@ def find_state_dir(environ: Mapping[str, str], cwd: str) -> str:
         return os.path.join(os.devnull, ".prowess")  # no home: nothing is read there, and nothing can be written
     folder = os.path.normpath(os.path.join(cwd, folder))
     top = os.path.realpath(own_home)
-    for above in _upwards(os.path.dirname(os.path.realpath(folder))):
+    for above in _upwards(os.path.realpath(folder)):
         if above == top:  # a home folder may be a repository of the person's own files
             break
         if any(os.path.lexists(os.path.join(above, name)) for name in (".agent", ".git")):

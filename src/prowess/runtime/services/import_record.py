@@ -12,8 +12,9 @@ from prowess._internal.paths import user_path
 from prowess.core.events import PLACE, Envelope, SessionImported, UnknownEvent, render_at
 from prowess.core.ports import EventLog
 from prowess.core.values import SessionKey
-from prowess.errors import ConfigError
+from prowess.errors import ConfigError, StoreError
 from prowess.records.audit import SessionRecord, check_session, read_session
+from prowess.records.chain import GENESIS, link
 from prowess.records.sessions import all_sessions
 from prowess.runtime.project_state import note_taken
 from prowess.runtime.runtime import Runtime
@@ -93,21 +94,32 @@ async def _import(log: EventLog, key: SessionKey, record: SessionRecord, source:
         status: ImportStatus = "already-there" if is_known else "conflict"
         why = None if is_known else "the store has another session of this name"
         return ImportedSession(key, len(record.lines), status, why)
-    lease = await log.lease(key, owner=f"prowess runs import, pid {os.getpid()}")
     events = [
         _as_it_is(envelope, line.data or {}) for envelope, line in zip(record.envelopes, record.lines, strict=True)
     ]
-    ending = [_imported(events[-1], SessionImported(source=source, events=len(events)))] if source and events else []
-    # All at once: a kill in between must not leave answers of somebody else without the event that voids them.
-    stored = await log.append(key, 0, lease, [*events, *ending])
-    if head is not None and stored[len(events) - 1].hash != head:
-        await log.delete(key)
+    try:
+        _, hashes = link(key, GENESIS, events)
+    except StoreError as error:
+        return ImportedSession(key, len(events), "damaged", error.message)
+    if hashes and hashes[-1] != head:
         return ImportedSession(key, len(events), "damaged", "it has fields that this release does not know")
+    lease = await log.lease(key, owner=f"prowess runs import, pid {os.getpid()}")
+    ended = [] if source is None or not events else [_note_import(key, events[-1].run, source, len(events))]
+    # One append, which is whole or not at all: without its last event, the answers in the session would count.
+    await log.append(key, 0, lease, [*events, *ended])
     return ImportedSession(key, len(events), "imported")
 
 
-def _imported(last: Envelope, event: SessionImported) -> Envelope:
-    return replace(last, at=render_at(datetime.now(UTC)), event=event, seq=None, prev=None, hash=None)
+def _note_import(key: SessionKey, run: str, source: str, events: int) -> Envelope:
+    return Envelope(
+        at=render_at(datetime.now(UTC)),
+        tenant=key.tenant,
+        app=key.app,
+        user=key.user,
+        session=key.session,
+        run=run,
+        event=SessionImported(source=source, events=events),
+    )
 
 
 def _as_it_is(envelope: Envelope, data: Mapping[str, Any]) -> Envelope:
