@@ -357,7 +357,8 @@ def test_in_a_folder_where_a_run_can_write_every_value_may_be_a_file() -> None:
     work = 'args = {cwd = "work"}'
     assert judge("tool", "tool -v --all x", work, cwd="work").fits
     assert judge("sort", "sort -rn x", work, cwd="work").fits  # flags of the table name no file
-    assert judge("pip install", "pip install numpy", work, cwd="work").fits
+    assert judge("pip install", "pip install zope.interface", work, cwd="work").fits
+    assert judge("git push", "git push origin v1.0", work, cwd="work").fits
     for named in (".", "a.whl", "b.zip"):
         assert not judge("pip install", f"pip install {named}", work, cwd="work").fits
     for word in ("--load=x", "-lx", "load=x"):

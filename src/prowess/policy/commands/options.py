@@ -227,6 +227,7 @@ _OLD_STYLE = ("tar", "ar")  # their first word is options, also without a `-`
 _GIVES_CODE = re.compile(r"-\w*[efE]|--(?:expression|file|source|exec)(?:=.*)?")
 _ALWAYS = frozenset(("-", "--", "--help", "--version"))
 _OF_GIT = frozenset(("--no-pager", "--no-optional-locks", "--version", "--help"))  # before its subcommand
+_ARCHIVES = tuple(".zip .whl .tar .gz .tgz .bz2 .tbz .xz .txz .lz .tlz .lzma".split())  # that pip takes for files
 _WITH_SUBCOMMANDS = ("git", "pip", "apt-get", "openssl")  # the word behind is no program
 _OF_TOOLCHAIN = ("gcc", "ld", "as", "ar", "nm", "objdump")  # also as x86_64-linux-gnu-gcc
 _GIT_VALUES = frozenset(("-c", "-C", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"))
@@ -435,7 +436,7 @@ def _names_file(word: str, names: Collection[str] | None) -> bool:
 def _leads_to_file(word: str, names: Collection[str] | None) -> bool:
     first, slash, _ = word.partition("[")[0].partition("/")  # pip takes a.zip[x] for the file
     if names is None:
-        return bool(slash) or "." in first
+        return bool(slash) or not first.strip(".") or word_key(first).endswith(_ARCHIVES)
     return first in ("", "file:") or word_key(first) in names
 
 
