@@ -117,7 +117,7 @@ _ROWS = {
     "gpg": "aqvekKn r: u: o: --armor --list-keys --list-secret-keys --fingerprint --verify --import --export --batch",
     "hg": """qvypgGn r: m: l: u: d: b: <words> --rev: --limit: --message: --user: --date: --branch: --template: --stat
         --patch --git --graph --quiet --verbose --noninteractive""",
-    "svn": """qvNRr: c: m: l: <words> --quiet --verbose --revision: --change: --message: --limit: --depth: --xml
+    "svn": """qvNR r: c: m: l: <words> --quiet --verbose --revision: --change: --message: --limit: --depth: --xml
         --summarize --stop-on-copy --show-updates --non-interactive""",
     "git": """adflnpqrsvw0123456789 <words> --all --oneline --stat --numstat --shortstat --name-only --name-status
         --short --porcelain --porcelain= --branch --branches --remotes --graph --decorate --color --no-color
