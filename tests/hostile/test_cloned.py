@@ -385,6 +385,8 @@ def test_links_in_place_of_inputs(clone: Clone, tmp_path: Path, monkeypatch: pyt
         (clone.folder / name).symlink_to(target)
     clone.write(".env", SECRET)
     (clone.folder / "env.csv").symlink_to(".env")
+    clone.write(".aws/credentials", SECRET)  # as below a home where the person stands
+    (clone.folder / "aws.csv").symlink_to(".aws/credentials")
     (clone.folder / "all").symlink_to(".")
     (clone.folder / "0").symlink_to("data")
     for number in range(50):  # more than the system follows
@@ -410,7 +412,7 @@ def test_links_in_place_of_inputs(clone: Clone, tmp_path: Path, monkeypatch: pyt
         for code, said in try_all(name):
             holds(code == 2 and "[input-leads-out]" in said, f"{name}: {code} {said}")
             assert str(key if name != "up/key" else tmp_path) in said, "the real path is said"
-    for code, said in [*try_all("env.csv"), *try_all("all")]:
+    for code, said in [*try_all("env.csv"), *try_all("aws.csv"), *try_all("all")]:
         holds(code == 2 and "[input-leads-out]" in said, f"a file of the person's in the clone: {said}")
     for name in ("in.csv", "data/real.csv", str(key), "../key"):
         assert [code for code, _ in try_all(name)] == [0] * 4, f"{name}: a link inside, and what a person names"

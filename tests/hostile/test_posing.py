@@ -288,7 +288,7 @@ def test_text_that_stalls_the_host() -> None:
 def test_name_that_looks_like_another(machine: Path, make_skill: MakeSkill) -> None:
     make_skill(machine / "theirs/paypal")
     packs.install(str(machine / "theirs"), cwd=machine)
-    for number, name in enumerate(("p\u0430ypal", "pay\u200bpal", "pay\u3164pal")):
+    for number, name in enumerate(("p\u0430ypal", "\uabb2aypal", "pay\u200bpal", "pay\u3164pal")):
         make_skill(machine / f"evil-{number}" / "x", name=name)
         with pytest.raises(PackError) as caught:
             packs.install(str(machine / f"evil-{number}"), cwd=machine, force=True)

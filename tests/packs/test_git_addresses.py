@@ -132,6 +132,22 @@ def test_a_link_local_address_is_refused_whoever_wrote_it(address: str, machine:
     assert not trace.exists()
 
 
+@pytest.mark.parametrize("address", [f"https://{NEVER}/a://b.git", f"ssh://git@{NEVER}/a://b.git"])
+def test_an_address_with_another_one_in_its_path_is_judged_by_its_own_host(address: str, machine: Path) -> None:
+    trace = machine / "trace"
+    configure(machine, f'[core]\nsshCommand = "touch {trace}; false"\n')
+    assert refused(lambda: get(address, machine)).code == "fetch-refused-address"
+    assert not trace.exists()
+
+
+def test_a_path_with_the_sign_of_a_scheme_follows_no_redirect(
+    server: GitServer, other: GitServer, machine: Path
+) -> None:
+    server.redirects["/a"] = other.url("/repo.git")
+    refused(lambda: get(server.url("/a://b.git"), machine))
+    assert server.paths("git") == []
+
+
 @pytest.mark.parametrize("path", ["/repo.git", "/repo.git/git-upload-pack"])
 def test_a_redirect_after_sign_in_is_an_error_that_names_the_new_address(
     path: str, server: GitServer, other: GitServer, machine: Path

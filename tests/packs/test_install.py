@@ -580,7 +580,13 @@ def test_old_backups_are_removed(tmp_path: Path, here: PackMachine) -> None:
 # --- names that look alike
 
 
-LOOKS = {"paypal": "p\u0430ypal", "pdfl": "pdf\u04cf", "cope": "\u0441\u043e\u0440\u0435", "api": "\u03b1\u03c1\u03b9"}
+LOOKS = {
+    "paypal": "p\u0430ypal",
+    "pay-pal": "pay\u2010pal",
+    "pdfl": "pdf\u04cf",
+    "cope": "\u0441\u043e\u0440\u0435",
+    "api": "\u03b1\u03c1\u03b9",
+}
 
 
 @pytest.mark.parametrize("force", [False, True])

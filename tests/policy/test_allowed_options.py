@@ -52,6 +52,14 @@ def judge(rule: str, command: str, more: str = "", **args: Any) -> Fit:
         ("git clone", "git clone --depth 1 https://example.com/a/b work/b"),
         ("sed -i", "sed -i s/a/b/ work/x"),
         ("pip install", "pip install -U numpy"),
+        ("pip install", "pip install 'numpy>=1.2,<3' 'pandas[excel]==2.1'"),
+        ("python3 -m pip install", "python3 -m pip install numpy"),
+        ("svn", "svn log -v --limit 5 https://example.com/a"),
+        ("hg", "hg log -r . --stat"),
+        ("pdftotext", "pdftotext -layout work/x.pdf out/x.txt"),
+        ("openssl x509", "openssl x509 -in work/c.pem -noout -dates"),
+        ("sed", r"sed -E 's/(a)\s+$/\1/' x"),
+        ("sed", "sed -n '/a/,/b/p' x"),
         ("python3 scripts/a.py sort", "python3 scripts/a.py sort --any"),
         ("sort", "sort -o out/x work/y"),
         ("git add", "git add -A"),
@@ -117,6 +125,18 @@ def test_harmless_use_stays_allowed(rule: str, command: str) -> None:
         ("git fetch", "git fetch work/evil"),
         ("pip3", "pip3 --python ./evil list"),
         ("pip install", "pip install work/evil"),
+        ("svn diff", "svn diff --diff-cmd evil"),
+        ("hg", "hg --config 'alias.x=!sh ev*' x"),
+        ("pip install", "pip install file:evil"),
+        ("pip install", "pip install a@file:evil"),
+        ("pip install", "pip install git+file:evil"),
+        ("pip install", "pip install 'evil[x]'"),
+        ("pip install", "pip install https://example.com/a.whl evil"),
+        ("python3 -m pip install", "python3 -m pip install ./evil"),
+        ("sudo apt-get install", "sudo apt-get install -oDPkg::Pre-Invoke::=x"),
+        ("sed", r"sed 's/a/\/b/e' x"),
+        ("sed", r"sed 's/a\/b/c/e' x"),
+        ("sed", r"sed '/a\//,/b/e' x"),
         ("git clone", "git clone --depth 1 work/evil out/x"),
         ("slogin h", "slogin h -oProxyCommand=./evil"),
         ("ssh-keygen", "ssh-keygen -D ./evil.so"),
@@ -336,6 +356,11 @@ def test_names_are_those_of_the_folder_in_which_it_starts() -> None:
 def test_in_a_folder_where_a_run_can_write_every_value_may_be_a_file() -> None:
     work = 'args = {cwd = "work"}'
     assert judge("tool", "tool -v --all x", work, cwd="work").fits
+    assert judge("sort", "sort -rn x", work, cwd="work").fits  # flags of the table name no file
+    assert judge("pip install", "pip install zope.interface", work, cwd="work").fits
+    assert judge("git push", "git push origin v1.0", work, cwd="work").fits
+    for named in (".", "a.whl", "b.zip"):
+        assert not judge("pip install", f"pip install {named}", work, cwd="work").fits
     for word in ("--load=x", "-lx", "load=x"):
         assert not judge("tool", f"tool {word}", work, cwd="work").fits
 

@@ -123,8 +123,8 @@ class GitRepository:
         self._env |= {"GIT_TRACE_CURL": self._file("trace"), "GIT_TRACE_CURL_NO_DATA": "1"}
         self._run("ls-remote", "--get-url", "--", self._url)
         address = self._read("output").strip()
-        scheme, mark, rest = address.rpartition("://")
-        scheme = scheme.lower()
+        before, mark, after = address.partition("://")  # as git does; there may be another one in the path
+        scheme, rest = (before.lower(), after) if mark else ("", address)
         authority, slash, path = rest.partition("/")
         authority = authority.rpartition("@")[2]
         self._address = f"{scheme}{mark}{authority}{slash}{path}".rstrip("/")

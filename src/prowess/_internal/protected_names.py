@@ -26,6 +26,8 @@ PROTECTED = frozenset(
     .ripgreprc .curlrc .wgetrc .netrc .ssh .gnupg .rhosts .forward .psqlrc .sqliterc
     .config .local .envrc .env .direnv .venv .tool-versions .mise .mise.toml .mise.local.toml
     .npmrc .yarnrc .yarnrc.yml .yarn .pnpmfile.cjs .cargo .mvn .bundle .pypirc .pydistutils.cfg .rprofile .renviron
+    .aws .azure .boto .docker .git-credentials .hgrc .kube .m2 .my.cnf .password-store .pgpass .s3cfg .terraformrc
+    .terraform.d .ipython .jupyter .latexmkrc .lessfilter .pylintrc .vim
     .irbrc .pryrc .eslintrc.js .pnp.cjs .bazelrc .gradle
     """.casefold().split()
 )

@@ -26,11 +26,12 @@ _SYMBOLS = frozenset("0123456789#*")  # of ASCII that a selector can turn into a
 
 # Latin letters, and the numbers of letters that look like them. All are small, as after `casefold`.
 _LOOK_ALIKES = (
-    "a 0430 03b1 0251 1d00; b 044c; c 0441 03f2 1d04; d 0501 1d05; e 0435 1d07; g 0261 0581 0262; "
-    "h 04bb 0570 029c; i 0456 0131 03b9 0269 026a; j 0458 0237 03f3 0575 1d0a; k 043a 03ba 1d0b; l 04cf 029f; "
-    "m 043c 1d0d; n 0578 03b7 0274; o 043e 03bf 0585 1d0f; p 0440 03c1 1d18; q 051b 0566; r 0433 0280; "
-    "s 0455 a731; t 0442 03c4 1d1b; u 057d 03c5 1d1c; v 0475 03bd 1d20; w 051d 0461 03c9 1d21 0561; "
-    "x 0445 03c7; y 0443 04af 03b3 028f; z 1d22"
+    "a 0430 03b1 0251 1d00 13aa; b 044c 13cf; c 0441 03f2 1d04 13df; d 0501 1d05 13a0; e 0435 1d07 13ac; "
+    "g 0261 0581 0262 13c0; h 04bb 0570 029c 13bb; i 0456 0131 03b9 0269 026a 13a5; j 0458 0237 03f3 0575 1d0a 13ab; "
+    "k 043a 03ba 1d0b 13e6; l 04cf 029f 13de; m 043c 1d0d 13b7; n 0578 03b7 0274; o 043e 03bf 0585 1d0f; "
+    "p 0440 03c1 1d18 13e2; q 051b 0566; r 0433 0280 13a1; s 0455 a731 13da; t 0442 03c4 1d1b 13a2; "
+    "u 057d 03c5 1d1c; v 0475 03bd 1d20 13d9; w 051d 0461 03c9 1d21 0561 13b3; x 0445 03c7; "
+    "y 0443 04af 03b3 028f 13a9; z 1d22 13c3; - 2010 2012 2013 2014 2015 2043 2212 30fc a4fb"
 )
 _LOOKS_LIKE: dict[int, str] = {}
 for _row in _LOOK_ALIKES.split("; "):

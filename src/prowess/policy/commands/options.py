@@ -91,6 +91,7 @@ _ROWS = {
     "pandoc": """sN o: f= t= r= w= --standalone --toc --number-sections --embed-resources --self-contained --from=
         --to= --read= --write= --output: --wrap= --columns= --metadata= --variable= --citeproc --mathjax
         --markdown-headings= --shift-heading-level-by= --list-input-formats --list-output-formats --highlight-style=""",
+    "pdftotext": """q f: l: r: x: y: W: H: -layout -raw -nopgbrk -bbox -bbox-layout -tsv -htmlmeta -enc: -eol:""",
     "gs": """q r: !stdin -dBATCH -dNOPAUSE -dSAFER -dQUIET -sDEVICE= -sPAPERSIZE= -dPDFSETTINGS=
         -dCompatibilityLevel= -dFirstPage= -dLastPage= -dTextAlphaBits= -dGraphicsAlphaBits=""",
     "convert": """<image> -resize -quality -crop -strip -rotate -thumbnail -density -background -flatten -gravity
@@ -110,10 +111,14 @@ _ROWS = {
     "nmap": "snvAOFPTUVS46 p: --open --reason --top-ports:",
     "nc": "zvnul46 w: p:",
     "apt-get": "yqsV --yes --quiet --dry-run --simulate --no-install-recommends --only-upgrade",
-    "pip": "qvU !paths --upgrade --quiet --verbose --user --no-cache-dir --no-deps --outdated --dry-run",
+    "pip": "qvU <pip> !paths --upgrade --quiet --verbose --user --no-cache-dir --no-deps --outdated --dry-run",
     "ssh-keygen": "lyqvH t: b: f: N: C: F: R:",
     "ssh-add": "lLdDqv t:",
     "gpg": "aqvekKn r: u: o: --armor --list-keys --list-secret-keys --fingerprint --verify --import --export --batch",
+    "hg": """qvypgGn r: m: l: u: d: b: <words> --rev: --limit: --message: --user: --date: --branch: --template: --stat
+        --patch --git --graph --quiet --verbose --noninteractive""",
+    "svn": """qvNR r: c: m: l: <words> --quiet --verbose --revision: --change: --message: --limit: --depth: --xml
+        --summarize --stop-on-copy --show-updates --non-interactive""",
     "git": """adflnpqrsvw0123456789 <words> --all --oneline --stat --numstat --shortstat --name-only --name-status
         --short --porcelain --porcelain= --branch --branches --remotes --graph --decorate --color --no-color
         --cached --staged --patch --no-patch --format: --pretty: --abbrev-commit --since: --until: --after:
@@ -206,11 +211,12 @@ _FORMS = {
     "plain": re.compile(r"(?!-)[\w./-]+"),
     "none": re.compile(r"(?!)"),
     "image": re.compile(r"(?![-+@|!%])[^:@=|]+"),
+    "pip": re.compile(r"(?:git\+)?https?://\S*|(?!-)[\w.-]+(?:\[[\w.,-]+\])?(?:(?:[=<>!~]=|[<>])[\w.*]+,?)*"),
     "openssl": re.compile(r"(?!-|engine|provider)[^=@|]+"),
     # code, so only what is harmless for certain; it is the first operand
     "sed": re.compile(
-        r"\A(?:\d+|\$|/[^/\\]*/)?(?:,(?:\d+|\$))?"
-        r"(?:[pdq=]|s([/|,#:])(?:(?!\1)[^\\])*\1(?:(?!\1)[^\\])*\1[gIip\d]*)"
+        r"\A(?:\d+|\$|/(?:[^/\\\n]|\\.)*/)?(?:,(?:\d+|\$|/(?:[^/\\\n]|\\.)*/))?"
+        r"(?:[pdq=]|s([/|,#:])(?:(?!\1)[^\\\n]|\\.)*\1(?:(?!\1)[^\\\n]|\\.)*\1[gIip\d]*)"
     ),
     "awk": re.compile(r"\A(?!-)(?!.*(?:system|getline))[^|>@`]*"),
     "rename": re.compile(r"s/[\w .-]*/[\w .-]*/[gi]*"),
@@ -221,6 +227,8 @@ _OLD_STYLE = ("tar", "ar")  # their first word is options, also without a `-`
 _GIVES_CODE = re.compile(r"-\w*[efE]|--(?:expression|file|source|exec)(?:=.*)?")
 _ALWAYS = frozenset(("-", "--", "--help", "--version"))
 _OF_GIT = frozenset(("--no-pager", "--no-optional-locks", "--version", "--help"))  # before its subcommand
+_ARCHIVES = tuple(".zip .whl .tar .gz .tgz .bz2 .tbz .xz .txz .lz .tlz .lzma".split())  # that pip takes for files
+_WITH_SUBCOMMANDS = ("git", "pip", "apt-get", "openssl")  # the word behind is no program
 _OF_TOOLCHAIN = ("gcc", "ld", "as", "ar", "nm", "objdump")  # also as x86_64-linux-gnu-gcc
 _GIT_VALUES = frozenset(("-c", "-C", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"))
 _GUARDED = frozenset(each.partition(" ")[0] for each in _ROWS) - {"make", "ssh"}
@@ -260,15 +268,16 @@ def is_guarded(program: str) -> bool:
 
 def why_unfit(words: Sequence[str], rule: Sequence[str], place: CallPlace) -> str:
     """Returns why a rule that allows does not fit a command that begins with its words; "" when it fits."""
+    at = _find_judged(words, rule)
+    key = _key(words[at])
     free: list[int] = []
     for number in range(1, len(words)):
         if number < len(rule) and rule[number] == words[number]:
             continue
         free.append(number)
-        if _names_file(words[number], place.names):
+        is_flag = number > at and key in _ROWS and _is_flag(_row(key), words[number])
+        if not is_flag and _names_file(words[number], place.names):
             return f"'{show(words[number])}' names a file of the skill or the workspace, and the rule does not."
-    at = _find_judged(words, rule)
-    key = _key(words[at])
     if key not in _ROWS:
         return ""
     if place.has_stdin and (_row(key).reads_stdin or _key(words[0]) == "xargs"):
@@ -313,7 +322,7 @@ def _why_not_safe(
             form = "" if row.form in _CODE else row.form
             is_fine = word in _ALWAYS or _FORMS[form].fullmatch(word) is not None
             is_fine = is_fine and (has_remote or not row.no_paths or not _leads_to_file(word, place.names))
-            has_remote = has_remote or _REMOTE.match(word) is not None
+            has_remote = has_remote or (row.form != "pip" and _REMOTE.match(word) is not None)
         if not is_fine:
             return _unknown(word)
     return ""
@@ -339,6 +348,8 @@ def _find_judged(words: Sequence[str], rule: Sequence[str]) -> int:
             break
         if _key(word) in _ROWS:
             found = number
+            if _key(word) in _WITH_SUBCOMMANDS:
+                break
         is_value = _XARGS_VALUE.fullmatch(words[number - 1]) is not None
         if not started and not is_value and not word.startswith("-"):
             started = number
@@ -385,6 +396,11 @@ def _may_take(row: _Row, option: str) -> bool:
     return option.startswith("-") and "=" not in option and not _is_safe(row, option)
 
 
+def _is_flag(row: _Row, word: str) -> bool:
+    """True for an option of the row that has no value in its word: it names no file, whatever files there are."""
+    return word in row.words or (word[:1] == "-" and row.letters.issuperset(word[1:]))
+
+
 def _is_safe(row: _Row, option: str) -> bool:
     if option in _ALWAYS or option in row.words:
         return True
@@ -418,10 +434,10 @@ def _names_file(word: str, names: Collection[str] | None) -> bool:
 
 
 def _leads_to_file(word: str, names: Collection[str] | None) -> bool:
-    first, slash, _ = word.partition("/")
-    if names is None or first == "file:":
-        return bool(slash)
-    return not first or word_key(first) in names
+    first, slash, _ = word.partition("[")[0].partition("/")  # pip takes a.zip[x] for the file
+    if names is None:
+        return bool(slash) or not first.strip(".") or word_key(first).endswith(_ARCHIVES)
+    return first in ("", "file:") or word_key(first) in names
 
 
 def _key(program: str) -> str:
