@@ -41,6 +41,7 @@ LEAST: dict[str, dict[str, Any]] = {  # the fields that an event must have
     "compacted": {"why": "w", "before_tokens": 2, "after_tokens": 1},
     "error": {"code": "c", "message": "m"},
     "run_finished": {"stop_reason": "answer"},
+    "session_imported": {"source": "/old/prowess.db", "events": 7},
 }
 
 

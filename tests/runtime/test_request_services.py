@@ -19,7 +19,9 @@ def test_files_of_a_run_are_copied_and_each_that_is_not_has_a_reason(tmp_path: P
         (tmp_path / "place" / "out" / name).write_text("new")
     (tmp_path / "mine" / "b.txt").write_text("old")
     names = ["out/a.txt", "out/b.txt", "out/.hidden", "out/none.txt"]
-    copied = copy_files(str(tmp_path / "place"), names, cwd=str(tmp_path / "mine"), folder=".", force=False)
+    copied = copy_files(
+        str(tmp_path / "place"), names, cwd=str(tmp_path / "mine"), folder=".", force=False, searched=()
+    )
     assert copied.paths == (str(tmp_path / "mine" / "a.txt"),)
     reasons = ["exists already", "begins with a dot", "No such file"]
     assert all(reason in warning for reason, warning in zip(reasons, copied.warnings, strict=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -34,6 +33,7 @@ from prowess.runtime.services.runs import list_runs
 from prowess.runtime.services.sessions import list_sessions, opened_session, session_place
 from prowess.runtime.services.verify_run import read_run, verify_run, verify_store
 from prowess.workspace.session_folder import OpenPlace, hold_session
+from state_places import database_of
 
 KEY = SessionKey(session="s-one")
 
@@ -81,12 +81,11 @@ def test_what_is_cut_off_is_not_valid_whoever_owns_it(runtime: Runtime, tmp_path
         async with runtime.open_session(session=KEY.session, model=model, **owner) as session:
             await session.run("Say hello")
         theirs = (await list_runs(runtime, limit=1)).runs[0].run
-        with closing(sqlite3.connect(tmp_path / ".agent" / "prowess.db")) as database, database:
+        with closing(sqlite3.connect(database_of(tmp_path))) as database, database:
             (part,) = owner
             (line,) = database.execute(f"SELECT line FROM events WHERE {part} = 'other' AND seq = 3").fetchone()
             head = json.loads(line)["hash"]
             database.execute(f"UPDATE sessions SET seq = 3, hash = ? WHERE {part} = 'other'", (head,))
-        shutil.rmtree(tmp_path / ".agent" / "runs")  # a copy would show it, too
         assert not (await verify_run(runtime, theirs)).check.valid
         assert (await verify_run(runtime, own)).check.valid
         found = await verify_store(runtime)
@@ -100,7 +99,7 @@ def test_what_is_cut_off_is_not_valid_whoever_owns_it(runtime: Runtime, tmp_path
 
 def test_a_session_whose_key_is_not_text_is_not_valid(runtime: Runtime, tmp_path: Path) -> None:
     asyncio.run(play(runtime))
-    with closing(sqlite3.connect(tmp_path / ".agent" / "prowess.db")) as database, database:
+    with closing(sqlite3.connect(database_of(tmp_path))) as database, database:
         for table in ("sessions", "events"):
             database.execute(f"UPDATE {table} SET tenant = CAST(tenant AS BLOB)")
     (row,) = asyncio.run(verify_store(runtime)).sessions

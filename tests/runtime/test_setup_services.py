@@ -31,10 +31,8 @@ def test_a_person_sees_what_trust_covers_before_it_is_given(tmp_path: Path) -> N
     write_skill("csv-report", str(tmp_path / ".agent/skills"), "Charts: from CSV.")
     policy = tmp_path / ".agent/policy.toml"
     policy.write_text("# a comment\n[[rule]]\nnonsense = 1\n", encoding="utf-8")
-    (tmp_path / ".agent/runs").mkdir()
     content = preview_folder(str(tmp_path), os.environ, load_trust(state_dir))
     assert [entry.name for entry in content.catalog] == ["csv-report"]
-    assert content.records == (str(tmp_path / ".agent/runs"),)
     [problem] = content.effect.problems
     assert "nonsense" in problem and not content.effect.settings and not content.effect.rules
     give_trust(state_dir, content)

@@ -33,6 +33,7 @@ from prowess.core.events import (
     PlanChanged,
     RunFinished,
     RunStarted,
+    SessionImported,
     SkillLoaded,
     SkillUnloaded,
     TextDelta,
@@ -243,10 +244,7 @@ def _run_finished(event: RunFinished, _: EventContext) -> EventText:
     if event.usage.cost:
         text += f" · cost {event.usage.cost:g}"
     line = EventLine("end", text, event.text)
-    if not code:
-        return EventText(line, doing="ending")
-    failure = event.text or "The run ended with an error."
-    story = EventLine("error", failure, code=code)
+    story = EventLine("error", event.text or "The run ended with an error.", code=code) if code else None
     return EventText(line, story, doing="ending")
 
 
@@ -484,6 +482,9 @@ _TABLE: dict[type[Any], Callable[[Any, EventContext], EventText]] = {
     ModelReplied: _model_replied,
     ModelRetried: _model_retried,
     RunFinished: _run_finished,
+    SessionImported: lambda event, _: EventText(
+        EventLine("note", f"imported from {event.source}; no answer before it counts")
+    ),
     CallPlanned: _call_planned,
     CallDecided: _call_decided,
     CallActed: _call_acted,
