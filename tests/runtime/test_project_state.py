@@ -22,7 +22,7 @@ from guard import GUARD_S
 from prowess._internal.state_folder import find_state, find_state_dir
 from prowess.errors import ConfigError, StoreError
 from prowess.runtime.config import find_places
-from prowess.runtime.project_state import make_state, read_info
+from prowess.runtime.project_state import identify, make_state, read_info
 from prowess.testing import ScriptedModel
 from state_places import database_of, state_of
 
@@ -76,7 +76,7 @@ def test_the_folder_has_the_name_of_the_project_and_a_hash_of_its_path(tmp_path:
         digest = hashlib.sha256(project).hexdigest()[:32]
         assert folder == machine / ".prowess" / "projects" / f"{beginning}-{digest}"
         info = read_info(str(folder))
-        assert info is not None and info.path == os.fsdecode(project) and info.is_at(os.stat(project))
+        assert info is not None and info.path == os.fsdecode(project) and info.is_still(identify(os.fsdecode(project)))
         found.append(folder)
     assert len(set(found)) == len(names)
     link = tmp_path / "link"

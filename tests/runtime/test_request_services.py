@@ -22,7 +22,7 @@ def test_files_of_a_run_are_copied_and_each_that_is_not_has_a_reason(tmp_path: P
     copied = copy_files(
         str(tmp_path / "place"), names, cwd=str(tmp_path / "mine"), folder=".", force=False, searched=()
     )
-    assert copied.paths == (str(tmp_path / "mine" / "a.txt"),)
+    assert list(copied.paths) == [str(tmp_path / "mine" / "a.txt")]
     reasons = ["exists already", "begins with a dot", "No such file"]
     assert all(reason in warning for reason, warning in zip(reasons, copied.warnings, strict=True))
     assert (tmp_path / "mine" / "b.txt").read_text() == "old"

@@ -162,7 +162,7 @@ def test_a_new_file_with_the_number_of_a_removed_one_is_ours(db: Path, machine: 
 def test_a_rollback_journal_beside_the_file_refuses_it(db: Path) -> None:
     journal = Path(f"{db}-journal")
     journal.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(504))
-    assert refused(db) == "store-foreign"
+    assert refused(db) == "store-foreign-journal"
     assert journal.exists()
     journal.unlink()
     write(db)
