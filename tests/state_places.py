@@ -6,7 +6,14 @@ import os
 from pathlib import Path
 
 from prowess.runtime.config import find_places
-from prowess.runtime.project_state import state_path
+from prowess.runtime.project_state import identify, state_path
+from tiers import leave_out
+
+
+def need_generations(folder: Path) -> None:
+    """For what takes a project along that was moved: elsewhere the person is asked to."""
+    if not identify(str(folder)).generation:
+        leave_out("this file system has no generations of inodes")
 
 
 def state_of(project: Path) -> Path:

@@ -23,7 +23,7 @@ from hostile.table import case, holds
 from prowess.core.events import ApprovalAnswered, RunStarted, UnknownEvent
 from prowess.core.values import SessionKey
 from prowess.stores.sqlite import SqliteEventLog
-from state_places import database_of
+from state_places import database_of, need_generations
 from tiers import leave_out
 
 LOAD = call("skill_load", skill="evil")
@@ -321,6 +321,7 @@ def test_folder_in_the_place_of_another(shipped: Shipped, tmp_path: Path) -> Non
     stopped_by="a moved project keeps the name that its workspaces have, and no other project gets this name",
 )
 def test_folder_where_a_project_was(shipped: Shipped, tmp_path: Path) -> None:
+    need_generations(tmp_path)
     shipped.become("person")
     command = f"test -e $WORK_DIR/mine && touch {shipped.mark}; touch $WORK_DIR/mine"
     script = [LOAD, call("skill_run", skill="evil", command=command), {"text": "done"}]

@@ -15,7 +15,7 @@ from prowess.core.events import Envelope
 from prowess.core.values import SessionKey
 from prowess.runtime.project_state import identify
 from prowess.stores.sqlite import SqliteEventLog
-from state_places import database_of, state_of
+from state_places import database_of, need_generations, state_of
 from tiers import leave_out
 
 
@@ -24,8 +24,7 @@ def project_with_a_question(folder: Path) -> Path:
     folder.mkdir()
     run_here(["init"], cwd=folder)
     run_here(["artifacts", "put", "-", "--name", "a.txt"], cwd=folder, input=b"x")
-    if not identify(str(folder)).generation:
-        leave_out("this file system has no generations of inodes")
+    need_generations(folder)
 
     async def write() -> None:
         async with SqliteEventLog(database_of(folder)) as log:
@@ -63,3 +62,17 @@ def test_a_folder_elsewhere_with_that_inode_takes_nothing_along(tmp_path: Path, 
     listed = run_here(["sessions", "list", "--json"], cwd=tmp_path / "b")
     assert (json.loads(listed.out)["sessions"] == []) == is_reused
     assert ("was taken along" in listed.err) != is_reused
+
+
+def test_without_generations_the_person_is_told_how_to_take_a_record_along(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    if identify(str(folder)).generation:
+        leave_out("this file system has generations of inodes")
+    run_here(["init"], cwd=folder)
+    run_here(["artifacts", "put", "-", "--name", "a.txt"], cwd=folder, input=b"x")
+    os.rename(folder, tmp_path / "b")
+    listed = run_here(["sessions", "list"], cwd=tmp_path / "b")
+    assert f"may be {folder}" in listed.err and f"prowess projects adopt {folder}" in listed.err
+    assert run_here(["projects", "adopt", str(folder), "--yes"], cwd=tmp_path / "b").code == 0
+    assert run_here(["artifacts", "get", "a.txt"], cwd=tmp_path / "b").out == "x"

@@ -24,7 +24,7 @@ from prowess.errors import ConfigError, StoreError
 from prowess.runtime.config import find_places
 from prowess.runtime.project_state import identify, make_state, read_info
 from prowess.testing import ScriptedModel
-from state_places import database_of, state_of
+from state_places import database_of, need_generations, state_of
 
 DONE = {"text": "done"}
 
@@ -268,6 +268,7 @@ def test_a_user_without_a_home_is_told_of_no_home(project: Path) -> None:
 def test_a_project_that_was_moved_takes_its_state_along(
     project: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    need_generations(tmp_path)
     play(cli, call("write_file", path="out/a.txt", content="kept"), DONE, words=("go", "--yes", "write_file"))
     old = state_of(project)
     moved = project.rename(tmp_path / "moved")
@@ -285,6 +286,7 @@ def test_a_project_that_was_moved_takes_its_state_along(
 
 
 def test_the_move_is_told_in_one_line(project: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_generations(tmp_path)
     play(cli, DONE)
     monkeypatch.chdir(project.rename(tmp_path / "moved"))
     cli("sessions", "list")
@@ -294,6 +296,7 @@ def test_the_move_is_told_in_one_line(project: Path, tmp_path: Path, cli: Cli, m
 def test_nothing_is_taken_along_while_something_is_at_the_old_path(
     project: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    need_generations(tmp_path)
     play(cli, DONE)
     moved = project.rename(tmp_path / "moved")
     project.touch()
